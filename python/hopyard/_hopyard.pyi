@@ -100,7 +100,7 @@ def copy(from_: Url, to: Url, replace: bool = False, recursive: bool = True, /) 
 def join(url: Url, name: Url, /) -> str: ...
 
 # Name, kind (0 none, 1 bytes, 2 float32, 3 int64), has it steps; values, and int64 offsets of bytes, values and rows.
-# Where it is asked for, or said: a byte for each row behind them, 0 where it has no such feature.
+# Optionally followed by a byte for each row, 0 if the row does not have the feature.
 Column = (
     tuple[str, int, bool, Buffer, bytes, bytes, bytes] | tuple[str, int, bool, Buffer, bytes, bytes, bytes, bytes]
 )
@@ -126,7 +126,8 @@ class Examples:
 class Hub:
     dropped: int  # feeders that made no sense
     def __new__(cls, name: str) -> Hub: ...
-    # Rows and why there are not n of them: "" (there are), "timeout", "partition" (with stops), "end", "other" is ready.
+    # Rows, and why there are fewer than n: "" (there are n), "timeout", "partition" (with stops), "end", "other" is
+    # readable.
     def next_rows(
         self, n: int, timeout: float = -1, queue: str = "input", stops: bool = False, other: int = -1
     ) -> tuple[builtins.list[Any], str]: ...
@@ -134,7 +135,7 @@ class Hub:
     def next_columns(
         self, n: int, timeout: float = -1, queue: str = "input", stops: bool = False, other: int = -1
     ) -> tuple[int, str, builtins.list[Any], str]: ...
-    # The shape of the rows that come next, (dtype, shape, is_ragged) of each column, and why there is none.
+    # The shape of the next rows, (dtype, shape, is_ragged) of each column, and why there are none.
     def next_shape(
         self, n: int, timeout: float = -1, queue: str = "input", stops: bool = False, other: int = -1
     ) -> tuple[str, builtins.list[tuple[str, tuple[int, ...], bool]], str]: ...
@@ -163,10 +164,10 @@ class Source:
     @property
     def takes_pickles(self) -> bool: ...
     @property
-    def timed_out(self) -> bool: ...  # nobody took rows for `patience` seconds
+    def timed_out(self) -> bool: ...  # no rows were taken for `patience` seconds
     @property
     def gone(self) -> bool: ...  # the process that takes rows has ended
-    def put_arrow(self, batch: Any, /) -> bool | None: ...  # None: it has what has no column
+    def put_arrow(self, batch: Any, /) -> bool | None: ...  # None: it has types without columns
     def end_partition(self) -> bool: ...
     def results(self, timeout: float = -1, /) -> builtins.list[Any] | None: ...  # None: the hub has had enough
     def wait_until_taken(self) -> bool: ...

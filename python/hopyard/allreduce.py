@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training on many ranks: the same function, or the same notebook, in as many processes, which work together.
+"""Distributed training: the same function or notebook on many ranks.
 
     from hopyard import allreduce
 
@@ -11,25 +11,25 @@
 
     accuracies = allreduce.run(training, args=(5,), np=4)
 
-A training is a run like any other: it is in `hopyard ls`, has a log for each rank, and outlives this
-process. It may have `memory`, `timeout` (of the whole), `retries` (of all ranks together), `gpus` (for each
-rank), `max_transfer` (of each rank), `disk_timeout`, `oversubscribe`, `name`, `project`, `tensorboard`, `app_id`, `hosts`, `seed`, as
-hopyard.experiment has them, and
+A training is a run: `hopyard ls` lists it, each rank has a log, and it outlives this process. It has these settings of
+hopyard.experiment: `memory`, `timeout` (of the whole training), `retries` (of all ranks together), `gpus` (for each
+rank), `max_transfer` (of each rank), `disk_timeout`, `oversubscribe`, `name`, `project`, `tensorboard`, `app_id`,
+`hosts`, `spark` and `seed`; and
 
-np             how many ranks there are
-min_np         elastic: goes on with so many when others are lost
-max_np         elastic: takes in up to so many
+np             the number of ranks
+min_np         elastic: the minimum number of ranks; the training continues when others are lost
+max_np         elastic: the maximum number of ranks
 reset_limit    elastic: how often the ranks may change
 hostfile       a file of machines, lines of "HOST slots=N", instead of hosts
-env            variables for the ranks' environment
-interfaces     the networks through which ranks of several machines talk: ["eth0"]
+env            environment variables for the ranks
+interfaces     the network interfaces between machines: ["eth0"]
 timeline       a file for a trace of all collectives
-output         a folder in which each rank's output is to be found as well: rank.0/stdout …
-metric         of the numbers that the function returns or reports, the one to show; direction: "max" or "min"
-verbose        in a terminal: what all ranks print, not only rank 0
+output         a directory for a copy of each rank's output: rank.0/stdout …
+metric         the name of a returned or reported number to show; direction: "max" or "min"
+verbose        in a terminal: the output of all ranks, not only rank 0
 
-Where a rank fails, hopyard.TrialsFailed is raised with its traceback; where the run was stopped,
-hopyard.Stopped. Both have the `result`.
+If a rank fails, hopyard.TrialsFailed is raised with its traceback; if the run was stopped, hopyard.Stopped. Both have
+the `result`.
 """
 
 import functools
@@ -71,16 +71,16 @@ def run(
     fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, np: int = 2,
     **settings: Unpack[TrainingSettings],
 ) -> list[Any]:  # fmt: skip
-    """Call `fn(*args, **kwargs)` on all ranks; returns what each of them returned, by rank.
+    """Call `fn(*args, **kwargs)` on all ranks; returns their return values, by rank.
 
-    In an elastic training the list has those ranks that came to the end.
+    For an elastic training the list has the ranks that finished.
 
-    fn: the function; what it returns is pickled
+    fn: the function; its return value is pickled
     args, kwargs: its arguments
-    np: how many ranks there are
-    settings: min_np, max_np, reset_limit (elastic training), hosts or hostfile, spark, env, interfaces, timeline, output,
-        metric and direction, verbose, memory, timeout, retries, gpus (for each rank), max_transfer, disk_timeout, oversubscribe, name,
-        project, tensorboard, app_id, seed: help(hopyard.allreduce) explains them
+    np: the number of ranks
+    settings: min_np, max_np, reset_limit (elastic training), hosts or hostfile, spark, env, interfaces, timeline,
+        output, metric and direction, verbose, memory, timeout, retries, gpus (for each rank), max_transfer,
+        disk_timeout, oversubscribe, name, project, tensorboard, app_id, seed; help(hopyard.allreduce) explains them
     """
     _check(fn, args, kwargs or {})
     call = functools.partial(fn, *args, **(kwargs or {}))
@@ -88,22 +88,22 @@ def run(
 
 
 def run_notebook(path: str | os.PathLike[str], np: int = 2, **settings: Unpack[TrainingSettings]) -> Result:
-    """Runs a notebook's cells of code, in order, on all ranks. What they print is in each rank's log."""
+    """Run a notebook's code cells, in order, on all ranks. Their output is in each rank's log."""
     name, cells = os.path.basename(path), _notebook.read(path)
     call = functools.partial(_notebook.execute, name, cells)
     return _train(call, name, _notebook.preload(cells), np, **settings)
 
 
-# ---- from the function ... ---------------------------------------------------------------------
+# ---- start ---------------------------------------------------------------------
 
 
 def _check(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Says now what every rank would: that these arguments do not fit the function."""
+    """Raises an error before the run starts if these arguments do not match the function's parameters."""
     if not callable(fn):
-        raise Error(f"a function is needed, and {fn!r:.60} is none")
+        raise Error(f"{fn!r:.60} is not a function")
     try:
         signature = inspect.signature(fn)
-    except (ValueError, TypeError):  # some functions written in C do not say what they take
+    except (ValueError, TypeError):  # some functions written in C have no signature
         return
     try:
         signature.bind(*args, **kwargs)
@@ -138,11 +138,11 @@ def _train(
     return _conclude(result, status, is_elastic=bool(min_np or max_np), had_session=had_session)
 
 
-# ---- ... to what the ranks returned ------------------------------------------------------------
+# ---- results ------------------------------------------------------------
 
 
 def _conclude(result: Result, status: int, is_elastic: bool, had_session: bool) -> Result:
-    """A training is done when all ranks are; an elastic one may have lost some."""
+    """A training has succeeded if all ranks have; an elastic one may have lost some."""
     failed = [trial for trial in result.trials if trial.state == "failed"]
     if failed and (result.state == "failed" or (result.state == "done" and not is_elastic)):
         raise TrialsFailed(f"{_rank(failed[0])} of run {result.run} failed: {failed[0].error}", result)
@@ -154,16 +154,16 @@ def _rank(trial: Trial) -> str:
 
 
 def _returned(result: Result) -> list[Any]:
-    kept = []
+    returned = []
     for trial in result.trials:
         path = os.path.join(trial.logdir, "result.pickle")
         if trial.state != "done":
             continue
         try:
             with open_own(path) as file:
-                kept.append(pickle.load(file))
+                returned.append(pickle.load(file))
         except FileNotFound:
             raise Error(
-                f"{_rank(trial)} has left no {path}; it ended by itself before its function returned"
+                f"{_rank(trial)} has not written {path}; it exited before its function returned"
             ) from None
-    return [value for _, value in sorted(kept, key=lambda pair: pair[0])]
+    return [value for _, value in sorted(returned, key=lambda pair: pair[0])]

@@ -249,8 +249,8 @@ class Cluster:
     def shutdown(self, grace_secs: float = 0, timeout: float = 3 * 24 * 3600) -> None:
         """Waits until the nodes are done; raises hopyard.TrialsFailed if one has failed.
 
-        If rows are fed, this is the end of the feed. After `timeout` seconds (0: never) nodes are ended. Its TensorBoard
-        ends; `hopyard tensorboard RUN` starts another.
+        If rows are fed, this is the end of the feed. After `timeout` seconds (0: never) nodes are ended. Its
+        TensorBoard ends; `hopyard tensorboard RUN` starts another.
         """
         try:
             if self._feed and self._end is None and self.is_running():
@@ -293,7 +293,8 @@ class Cluster:
 
 
 def _link_feeder(run: int, project: Any) -> subprocess.Popen[bytes]:
-    """A connection that shows the run that its feeder, this process, is alive: otherwise it would wait for rows forever."""
+    """A connection that shows the run that its feeder, this process, is alive: otherwise it would wait for rows
+    forever."""
     command = _program.command("supply", str(run), "--feeds", project=project)
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
 
@@ -322,7 +323,7 @@ def _feed_all(sources: list[_hopyard.Source], epochs: Iterable[Iterable[Any]]) -
 
 @contextlib.contextmanager
 def _deadline(cluster: Cluster, seconds: float) -> Iterator[Callable[[], bool]]:
-    """Stops the cluster after so many seconds; yields a function that tells whether they have passed."""
+    """Stops the cluster after so many seconds; yields a function that returns whether they have passed."""
     if not seconds:
         yield lambda: False
         return

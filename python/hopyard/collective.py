@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do together with NumPy arrays: hvd's calls, without TensorFlow.
+"""Collective operations on NumPy arrays: hvd's functions without TensorFlow.
 
     import hopyard.collective as hvd
 
     hvd.init()
     mean = hvd.allreduce(numpy.array([1.0, 2.0]) * hvd.rank())
 
-started by `hopyard train -np 4 python program.py`. Each call has a form that does not wait, `allreduce_async`, whose
-handle `synchronize` takes. Without a name a call is known by its kind and how many of that kind there were before it:
-then all ranks must make the same calls in the same order.
+started by `hopyard train -np 4 python program.py`. Each function has an asynchronous form, for example
+`allreduce_async`, which returns a handle for `synchronize`. A request without a name is identified by its kind and a
+counter: then all ranks must make the same calls in the same order.
 """
 
 import itertools
@@ -55,7 +55,7 @@ _TYPES = {name: number for number, name in enumerate(
 
 
 class Handle:
-    """A request on its way; `synchronize(handle)` waits for it and gives what came of it."""
+    """A pending request; `synchronize(handle)` waits for it and returns its result."""
 
     def __init__(self, ticket: object, result: Callable[[int, list[Any]], Any]) -> None:
         self._ticket = ticket
@@ -69,7 +69,7 @@ class Handle:
 
 
 class _Names:
-    """The next name of a kind and process set; the count begins anew with each group: so do ranks new in it."""
+    """The next name of a kind and process set; counting restarts with each group, since new ranks start at 0."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -83,7 +83,7 @@ class _Names:
                 self._counters.clear()
             return f"numpy.{kind}.{next(self._counters[kind, number])}"
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         with self._lock:
             self._counters.clear()
 
@@ -94,15 +94,15 @@ _names = _Names()
 def _type_of(arrays: Sequence[np.ndarray]) -> int:
     kinds = {array.dtype.name for array in arrays}
     if len(kinds) > 1:
-        raise ValueError(f"arrays that go together are of one type, not of {', '.join(sorted(kinds))}")
+        raise ValueError(f"grouped arrays must have one type, not {', '.join(sorted(kinds))}")
     [name] = kinds or {"uint8"}
     if name not in _TYPES:
-        raise ValueError(f"arrays of {name} cannot be sent; these can: {', '.join(_TYPES)}")
+        raise ValueError(f"arrays of {name} are not supported (supported types: {', '.join(_TYPES)})")
     return _TYPES[name]
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:
-    """As the extension takes it: bfloat16 and empty arrays have no buffer of their own."""
+    """As the extension expects it: bfloat16 and empty arrays do not export a buffer."""
     return array.reshape(-1).view(np.uint8)
 
 
@@ -113,7 +113,8 @@ def _start(
 ) -> Handle:  # fmt: skip
     needs_init()
     ticket = _hopyard.group_start(
-        _KINDS[kind], name or _names.next(kind, process_set.number), _type_of(arrays), op, process_set.number, root, prescale, postscale,
+        _KINDS[kind], name or _names.next(kind, process_set.number), _type_of(arrays), op, process_set.number, root,
+        prescale, postscale,
         [_bytes(array) for array in arrays], None if outs is None else [_bytes(out) for out in outs],
         [array.shape for array in arrays], splits,
     )  # fmt: skip
@@ -126,19 +127,19 @@ def _given(arrays: Sequence[Any]) -> list[np.ndarray]:
 
 
 def _taken(arrays: Sequence[np.ndarray]) -> Callable[[int, list[Any]], list[np.ndarray]]:
-    """Results whose size only the group knew."""
+    """Results whose size was not known before."""
     return lambda _, outputs: [
         np.frombuffer(data, array.dtype).reshape(shape) for array, (shape, data) in zip(arrays, outputs)
     ]
 
 
 def synchronize(handle: Handle) -> Any:
-    """Waits for what was started, and gives its result."""
+    """Waits for a request, and returns its result."""
     return handle.wait()
 
 
 def poll(handle: Handle) -> bool:
-    """Is it over?"""
+    """Whether the request is done."""
     return handle.done()
 
 
@@ -153,7 +154,7 @@ def grouped_allreduce_async(
 
 
 def grouped_allreduce(arrays: Sequence[Any], *args: Any, **kwargs: Any) -> list[np.ndarray]:
-    """Several arrays of one type, as one."""
+    """Several arrays of one type, in one request."""
     return synchronize(grouped_allreduce_async(arrays, *args, **kwargs))
 
 
@@ -162,7 +163,7 @@ def allreduce_async(array: Any, *args: Any, **kwargs: Any) -> Handle:
 
 
 def allreduce(array: Any, *args: Any, **kwargs: Any) -> np.ndarray:
-    """Sum, Average (if not said otherwise), Min, Max, Product or Adasum over all ranks.
+    """Average (the default), Sum, Min, Max, Product or Adasum over all ranks.
 
     Arguments: name, op, prescale_factor, postscale_factor, process_set.
     """
@@ -170,7 +171,7 @@ def allreduce(array: Any, *args: Any, **kwargs: Any) -> np.ndarray:
 
 
 def _only(handle: Handle) -> Handle:
-    """Of a group of one, the one."""
+    """The single result of a grouped request."""
     of_all = handle._result
     handle._result = lambda result, outputs: of_all(result, outputs)[0]
     return handle
@@ -192,7 +193,7 @@ def allgather_async(array: Any, *args: Any, **kwargs: Any) -> Handle:
 
 
 def allgather(array: Any, *args: Any, **kwargs: Any) -> np.ndarray:
-    """The rows of all ranks, one behind the other; each may have as many as it likes. Arguments: name, process_set."""
+    """The rows of all ranks, concatenated; their numbers may differ. Arguments: name, process_set."""
     return synchronize(allgather_async(array, *args, **kwargs))
 
 
@@ -205,7 +206,7 @@ def broadcast_async(
 
 
 def broadcast(array: Any, root_rank: int, *args: Any, **kwargs: Any) -> np.ndarray:
-    """The array of rank `root_rank`, for all. Arguments: name, process_set."""
+    """The array of rank `root_rank`, on all ranks. Arguments: name, process_set."""
     return synchronize(broadcast_async(array, root_rank, *args, **kwargs))
 
 
@@ -224,7 +225,7 @@ def alltoall_async(
 
 
 def alltoall(array: Any, *args: Any, **kwargs: Any) -> Any:
-    """Rows for each rank, `splits` of them (else all the same), to it; the rows received.
+    """Sends `splits` rows to each rank (default: equal numbers); returns the received rows.
 
     With splits: those, and how many came from each rank. Arguments: splits, name, process_set.
     """
@@ -249,17 +250,17 @@ def reducescatter_async(array: Any, *args: Any, **kwargs: Any) -> Handle:
 
 
 def reducescatter(array: Any, *args: Any, **kwargs: Any) -> np.ndarray:
-    """Each rank its share of the rows of the reduction. Arguments as of allreduce."""
+    """This rank's share of the rows of the reduction. Arguments as for allreduce."""
     return synchronize(reducescatter_async(array, *args, **kwargs))
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Waits until all ranks are here."""
+    """Waits until all ranks have called this."""
     synchronize(_start("barrier", [], None, lambda *_: None, process_set=process_set))
 
 
 def join() -> int:
-    """Takes part in the others' allreduces with zeros, until all ranks have joined; the last one that did."""
+    """Contributes zeros to the other ranks' allreduces until all ranks have joined; returns the last one that did."""
     last = synchronize(_start("join", [], "join", lambda last, _: last))
-    _names.begin_anew()  # some have called more often than others
+    _names.restart()  # ranks have called different numbers of operations
     return last

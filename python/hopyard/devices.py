@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The devices that a trial may use."""
+"""The devices of a trial."""
 
 import math
 import os
@@ -9,11 +9,11 @@ __all__ = ["get_num_gpus"]
 
 
 def get_num_gpus() -> int:
-    """How many GPUs this trial has leased; a share of one counts as one.
+    """The number of GPUs that this trial has leased; a share of a GPU counts as one.
 
-    Where none were asked for (`gpus=None`, or no trial at all) nothing is hidden from the process, and
-    the answer is what TensorFlow sees, if it is imported already, or else 0: to import it only to count
-    would take seconds and memory on a GPU that may be somebody else's.
+    If none were requested (`gpus=None`, or outside of a trial), no GPU is hidden from the process, and the result is
+    the number that TensorFlow sees if it is imported already, or else 0: importing it only to count would take seconds,
+    and memory on a GPU that may be in use.
     """
     leased = os.environ.get("HOPYARD_GPUS")
     if leased:

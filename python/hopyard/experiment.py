@@ -10,9 +10,9 @@
     result = experiment.grid_search(training, {"learning_rate": [0.001, 0.0005], "dropout": [0.45, 0.7]})
     result.best.params, result.best.metric
 
-The function returns a number, a dict, or the History of Keras' fit; `metric` names the value in it that is optimized. It
-may return nothing if no metric is needed (grid search, random search, launch), or if it reports the metric. A run is a
-separate process: it outlives this one, `attach` watches it again, `resume` continues one that was stopped or killed.
+The function returns a number, a dict, or the History of Keras' fit; `metric` names the value in it that is optimized.
+It may return nothing if no metric is needed (grid search, random search, launch), or if it reports the metric. A run is
+a separate process: it outlives this one, `attach` watches it again, `resume` continues one that was stopped or killed.
 help(experiment.grid_search) describes the settings that all functions share.
 
 If every trial fails, hopyard.TrialsFailed is raised, with the traceback of the first; if the run was stopped,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hdfs:// and hopsfs:// for fsspec, and so for pandas, Dask, Arrow and whoever else opens files by it.
+"""hdfs:// and hopsfs:// for fsspec, and so for pandas, Dask, Arrow and other users of fsspec.
 
-fsspec finds this by itself, in place of its own that needs a JVM: nobody has to import it.
+fsspec uses this instead of its own client, which needs a JVM; it need not be imported.
 
     fsspec.open("hdfs://namenode/data/a.csv")
     pandas.read_csv("hdfs://namenode/data/a.csv")
@@ -9,8 +9,8 @@ fsspec finds this by itself, in place of its own that needs a JVM: nobody has to
     dask.dataframe.read_parquet("hdfs://namenode/data/")
     pyarrow.dataset.dataset("/data", filesystem=fsspec.filesystem("hdfs", host="namenode"))
 
-pandas hands the URL of a Parquet file to Arrow's own client first, which looks for a JVM; with
-`storage_options`, be they empty, it does not.
+pandas passes the URL of a Parquet file to Arrow's client first, which needs a JVM; with `storage_options`, even empty
+ones, it does not.
 """
 
 import datetime
@@ -39,7 +39,7 @@ _THREADS = 16
 
 
 class _Draft(Writer):
-    """A file of a transaction: under another name until that ends."""
+    """A file of a transaction: it has a temporary name until the transaction ends."""
 
     def __init__(self, url: str, mode: str) -> None:
         folder, name = posixpath.split(url)
@@ -57,7 +57,7 @@ class _Draft(Writer):
 
 
 class HopyardFileSystem(AbstractFileSystem):
-    """HDFS and HopsFS by hopyard's client. Without a host it is the cluster of fs.defaultFS.
+    """HDFS and HopsFS through hopyard's client. Without a host, the cluster is fs.defaultFS.
 
     All other settings are those of Hadoop's client, from $HADOOP_CONF_DIR; the user is $HADOOP_USER_NAME.
     """
@@ -68,7 +68,7 @@ class HopyardFileSystem(AbstractFileSystem):
     def __init__(self, host: str = "", port: int | None = None, user: str | None = None, **options: Any) -> None:
         super().__init__(host=host, port=port, user=user, **options)
         if user and user != (os.environ.get("HADOOP_USER_NAME") or getpass.getuser()):
-            raise Error(f"hdfs:// is used as one user in a process; set HADOOP_USER_NAME to '{user}'")
+            raise Error(f"a process can use hdfs:// as one user only; set HADOOP_USER_NAME to '{user}'")
         self.root = f"hdfs://{'' if host == 'default' else host}{f':{port}' if port else ''}"
 
     # ---- names
@@ -96,7 +96,7 @@ class HopyardFileSystem(AbstractFileSystem):
     def _url(self, path: str) -> str:
         return self.root + self._strip_protocol(path)
 
-    # ---- looking
+    # ---- queries
 
     def info(self, path: str, **ignored: Any) -> dict[str, Any]:
         return _described(self._strip_protocol(path), _hopyard.stat(self._url(path)))
@@ -119,22 +119,22 @@ class HopyardFileSystem(AbstractFileSystem):
         return datetime.datetime.fromtimestamp(_hopyard.stat(self._url(path)).modified_ms / 1000, datetime.UTC)
 
     def created(self, path: str) -> datetime.datetime:
-        """HDFS keeps no time but that of the last change."""
+        """HDFS stores the time of the last change only."""
         return self.modified(path)
 
-    # ---- changing
+    # ---- changes
 
     def mkdir(self, path: str, create_parents: bool = True, **ignored: Any) -> None:
         self.makedirs(path)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         if not exist_ok and self.exists(path):
-            raise _hopyard.FileExists(errno.EEXIST, f"{self._url(path)} is there already", self._url(path))
+            raise _hopyard.FileExists(errno.EEXIST, f"{self._url(path)} already exists", self._url(path))
         _hopyard.mkdirs(self._url(path))
 
     def rmdir(self, path: str) -> None:
         if not _hopyard.stat(self._url(path)).is_dir:
-            raise _hopyard.NotFolder(errno.ENOTDIR, f"{self._url(path)} is a file, no folder", self._url(path))
+            raise _hopyard.NotFolder(errno.ENOTDIR, f"{self._url(path)} is a file, not a directory", self._url(path))
         _hopyard.remove(self._url(path))
 
     def _rm(self, path: str) -> None:
@@ -150,7 +150,7 @@ class HopyardFileSystem(AbstractFileSystem):
             _hopyard.remove(self._url(found), recursive)
 
     def mv(self, path1: str, path2: str, recursive: bool = False, maxdepth: int | None = None, **given: Any) -> None:
-        """Into a folder, or to a new name; it is renamed, and nothing copied."""
+        """Moves into a directory, or to a new name, by renaming: nothing is copied."""
         target = self._url(path2)
         if self.isdir(path2):
             target = _hopyard.join(target, posixpath.basename(self._strip_protocol(path1)))
@@ -166,7 +166,7 @@ class HopyardFileSystem(AbstractFileSystem):
 
     def touch(self, path: str, truncate: bool = True, **ignored: Any) -> None:
         if not truncate and self.exists(path):
-            raise NotImplementedError("the time of a file changes when it is written")
+            raise NotImplementedError("HDFS sets the time of a file when it is written")
         File(self._url(path), "w").close()
 
     # ---- contents
@@ -175,14 +175,14 @@ class HopyardFileSystem(AbstractFileSystem):
         self, path: str, mode: str = "rb", block_size: Any = None, autocommit: bool = True, cache_options: Any = None,
         **ignored: Any,
     ) -> io.BufferedIOBase:  # fmt: skip
-        """No cache: the client reads ahead by itself, and what is big goes straight to who asked for it."""
+        """Without a cache: the client reads ahead, and large reads go directly to the caller's buffer."""
         how = mode.replace("b", "")
         if how not in ("r", "w", "x", "a"):
-            raise ValueError(f"a file is opened by 'rb', 'wb', 'xb' or 'ab', not by '{mode}'")
+            raise ValueError(f"invalid mode '{mode}': it must be 'rb', 'wb', 'xb' or 'ab'")
         if how == "r" or autocommit:
             return open_url(self._url(path), how, block_size if isinstance(block_size, int) else 0)
         if how == "a":
-            raise ValueError("a transaction makes new files; append to one outside of it")
+            raise ValueError("cannot append in a transaction, which creates new files; append outside of it")
         return _Draft(self._url(path), how)
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **ignored: Any) -> bytes:
@@ -192,12 +192,12 @@ class HopyardFileSystem(AbstractFileSystem):
     def cat_ranges(
         self, paths: Any, starts: Any, ends: Any, max_gap: Any = None, on_error: str = "return", **ignored: Any
     ) -> list[Any]:
-        """All at once: each file is opened once, and its parts are read by several threads."""
+        """Reads ranges in parallel: each file is opened once, and several threads read its parts."""
         if not isinstance(paths, list):
-            raise TypeError("paths is a list")
+            raise TypeError("paths must be a list")
         starts, ends = (v if isinstance(v, list) else [v] * len(paths) for v in (starts, ends))
         if not len(paths) == len(starts) == len(ends):
-            raise ValueError(f"there are {len(paths)} paths, {len(starts)} starts and {len(ends)} ends")
+            raise ValueError(f"there are {len(paths)} paths, but {len(starts)} starts and {len(ends)} ends")
         with ThreadPoolExecutor(max(1, min(_THREADS, len(paths)))) as pool:
             files = dict(zip(set(paths), pool.map(lambda p: _try(File, self._url(p)), set(paths))))
             found = list(pool.map(lambda p, s, e: _try(_part, files[p], s, e), paths, starts, ends))
@@ -248,7 +248,7 @@ def _described(name: str, info: Info) -> dict[str, Any]:
 
 
 def _part(file: File | Exception, start: int | None, end: int | None) -> bytes:
-    """Both count from the end where they are negative."""
+    """Negative positions count from the end."""
     if isinstance(file, Exception):
         raise file
     first, last, _ = slice(start, end).indices(file.size)
@@ -258,7 +258,7 @@ def _part(file: File | Exception, start: int | None, end: int | None) -> bytes:
 def _try(function: Any, *args: Any) -> Any:
     try:
         return function(*args)
-    except Exception as error:  # the caller's, who may want what others came to
+    except Exception as error:  # returned, because the caller may want the other results
         return error
 
 

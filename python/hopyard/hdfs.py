@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The project's folder, and the files in it: on this machine, or on HDFS (`HOPYARD_PROJECT=hdfs://…`).
+"""The project's directory and its files: on this machine, or on HDFS (`HOPYARD_PROJECT=hdfs://…`).
 
-A path is relative to the project (`Resources/data.csv`, with a slash before it or without), or is one
-that `project_path` begins: any absolute path below the folder in which this project and its neighbours
-lie. `/Projects/NAME/…` is the neighbour NAME. A full `hdfs://…` is what it says, but nothing is removed
-beyond the project and its neighbours, so that no mistyped path removes anything but the project's own.
+A path is relative to the project (`Resources/data.csv`, with or without a leading slash), or an absolute path below the
+parent directory of the project. `/Projects/NAME/…` is the sibling project NAME. A full `hdfs://…` is used as it is, but
+only paths in the project and its siblings can be removed, so that a mistyped path does no harm elsewhere.
 """
 
 import datetime
@@ -39,29 +38,29 @@ Path = str | bytes | os.PathLike[str]
 
 _FOLDERS = ("Resources", "Logs", "Jupyter", "Models")
 _LOGS = "/Logs/TensorFlow/"
-_BELOW_MAX = 2_000_000  # entries of a recursive listing; they take about 1 GB
+_BELOW_MAX = 2_000_000  # entries of a recursive listing, about 1 GB of memory
 
 
 # ---- the project
 
 
 def project_path(project: str | None = None) -> str:
-    """The project's folder, ending in '/'; with a name, the folder of that name beside it.
+    """The project's directory, ending in '/'; with a name, the sibling directory of that name.
 
-    The project is the one that this trial belongs to, `$HOPYARD_PROJECT`, or the folder we are in. When
-    it is first asked for it gets its folders: Resources, Logs, Jupyter and Models.
+    The project is the one that this trial belongs to, `$HOPYARD_PROJECT`, or the current directory. The first call
+    creates its subdirectories: Resources, Logs, Jupyter and Models.
     """
     folder = _project()
     if project is not None and (project in ("", ".", "..") or "/" in project):
-        raise Error(f"'{project}' is no name of a project; that is a folder's beside this project")
+        raise Error(f"'{project}' is not a project name; it must be the name of a directory beside this project")
     if project is not None and project != posixpath.basename(folder):
         return posixpath.join(posixpath.dirname(folder), project, "")
-    (_furnish_once if _is_remote(folder) else _furnish)(folder)
+    (_create_subdirectories_once if _is_remote(folder) else _create_subdirectories)(folder)
     return posixpath.join(folder, "")
 
 
 def project_name() -> str:
-    """The name of the project's folder."""
+    """The name of the project's directory."""
     return posixpath.basename(_project())
 
 
@@ -72,15 +71,15 @@ def project_user() -> str:
 
 
 def project_id() -> str:
-    """Hopsworks' number for the project."""
+    """The id of the project in Hopsworks."""
     number = os.environ.get("HOPSWORKS_PROJECT_ID")
     if not number:
-        raise Error("a project has a number only on a Hopsworks cluster, which sets HOPSWORKS_PROJECT_ID")
+        raise Error("a project has an id only on a Hopsworks cluster, which sets HOPSWORKS_PROJECT_ID")
     return number
 
 
 def log(text: object) -> None:
-    """Adds a line to the trial's own log, `trial.log` in its folder; what it prints is kept elsewhere.
+    """Adds a line to `trial.log` in the trial's directory, which is separate from its output.
 
     Outside of a trial it prints the line.
     """
@@ -89,20 +88,20 @@ def log(text: object) -> None:
         return
     line = f"{datetime.datetime.now().isoformat()}: {text}\n"
     with open_raw(_hopyard.join(tensorboard.logdir(), "trial.log"), "a") as file:
-        file.write(line.encode(errors="replace"))  # one write, so that two processes' lines do not mix
+        file.write(line.encode(errors="replace"))  # one write, so that lines of several processes do not mix
 
 
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # nobody of this number is known here
+    except (KeyError, OSError):  # the user id has no name
         return str(os.getuid())
 
 
 def _project() -> str:
-    """A trial's folder tells its project better than the environment: --project may have chosen another.
+    """The project. A trial's directory takes precedence over the environment, since --project may have set another.
 
-    But for one on HDFS: trials write into a folder of their machine, which is brought there.
+    Except for a project on HDFS: trials write to a local directory, which is copied there.
     """
     trial, sep, _ = os.environ.get("HOPYARD_TRIAL_DIR", "").rpartition(_LOGS)
     named = os.environ.get("HOPYARD_PROJECT") or ""
@@ -116,7 +115,7 @@ def _is_remote(path: str) -> bool:
 
 
 def _split(url: str) -> tuple[str, str]:
-    """('hdfs://host:port', '/path'); for a path of this machine ('', path)."""
+    """('hdfs://host:port', '/path'); for a local path ('', path)."""
     found = re.match(r"([a-z][a-z0-9+.-]+):(?://([^/]*))?(/.*)?$", url, re.DOTALL)
     if not found or not (found[2] is not None or found[3]):
         return "", url
@@ -128,44 +127,45 @@ def _normal(path: str) -> str:
     return "/" + posixpath.normpath(path).lstrip("/")
 
 
-def _furnish(folder: str) -> None:
+def _create_subdirectories(folder: str) -> None:
     for name in _FOLDERS:
+        path = _hopyard.join(folder, name)
         try:
-            _hopyard.mkdirs(_hopyard.join(folder, name))
+            _hopyard.mkdirs(path)
         except FileError as error:
-            why = str(error).removeprefix(f"cannot make the folder {_hopyard.join(folder, name)}: ")
+            reason = str(error).rpartition(f"{path}: ")[2]
             raise Error(
-                f"cannot make the folder '{name}' of the project '{folder}': {why}; "
-                "set HOPYARD_PROJECT to a folder of yours"
+                f"cannot create the directory '{name}' of the project '{folder}': {reason}; "
+                "set HOPYARD_PROJECT to a directory that you can write"
             ) from error
 
 
-_furnish_once = functools.cache(_furnish)  # a NameNode is far away
+_create_subdirectories_once = functools.cache(_create_subdirectories)  # requests to a NameNode are slow
 
 
 # ---- paths
 
 
 def abs_path(hdfs_path: Path, project: str | None = None) -> str:
-    """The path of a file of the project, `hdfs://…` where it is there."""
+    """The full path of a file of the project, `hdfs://…` if the project is on HDFS."""
     root, text = _split(os.fsdecode(hdfs_path))
     if root:
         return root + _normal(text)
     home, folder = _split(project_path(project))
     if home and os.fsdecode(hdfs_path).startswith("file:"):
-        raise Error(f"'{text}' is on this machine, and the project is not; copy_to_hdfs takes it there")
+        raise Error(f"'{text}' is a local file, but the project is on HDFS; copy it there with copy_to_hdfs")
     is_full = text.startswith(_split(_reach())[1])
     if text.startswith("/Projects/") and not is_full:
         name, _, text = text.removeprefix("/Projects/").partition("/")
         folder = _split(project_path(name))[1]
     full = home + _normal(text if is_full else folder + text.lstrip("/"))
     if not posixpath.join(full, "").startswith((_reach(), home + folder)):
-        raise Error(f"'{full}' is beyond '{_reach()}', in which the project and its neighbours lie")
+        raise Error(f"'{full}' is outside of '{_reach()}', the directory of the project and its siblings")
     return full
 
 
 def _reach() -> str:
-    """The folder below which absolute paths are what they are: the project's and its neighbours'."""
+    """The directory below which paths are used as they are: the parent of the project."""
     root, path = _split(_project())
     above = posixpath.dirname(path)
     return posixpath.join(root + (path if above == "/" else above), "")
@@ -174,18 +174,20 @@ def _reach() -> str:
 def _removable(path: Path, project: str | None = None) -> str:
     full = abs_path(path, project)
     if posixpath.join(_project(), "").startswith(posixpath.join(full, "")):
-        raise Error(f"'{full}' is the project itself, and is not removed from within")
+        raise Error(f"'{full}' is or contains the project, and is not removed")
     if not full.startswith((_reach(), project_path(project))):
-        raise Error(f"'{full}' is beyond '{_reach()}', in which the project and its neighbours lie; it is not removed")
+        raise Error(
+            f"'{full}' is outside of '{_reach()}', the directory of the project and its siblings, and is not removed"
+        )
     return full
 
 
-# ---- looking
+# ---- queries
 
 
 @dataclass(frozen=True)
 class Stat:
-    """What os.stat would say, as far as it is known; users and groups by their names."""
+    """The result of os.stat, as far as it is known; users and groups are names."""
 
     st_mode: int
     st_uid: str
@@ -234,11 +236,11 @@ def stat(hdfs_path: Path, project: str | None = None) -> Stat:
 
 
 def access(hdfs_path: Path, mode: int, project: str | None = None) -> bool:
-    """May it be read (os.R_OK), written (os.W_OK), executed (os.X_OK); is it there (os.F_OK)?"""
+    """Whether it can be read (os.R_OK), written (os.W_OK), executed (os.X_OK), or exists (os.F_OK)."""
     if not 0 <= mode <= 7:
         raise ValueError(
-            f"mode is {mode}; access takes os.R_OK, os.W_OK and os.X_OK, or their sum: 7 asks for all three, and for the "
-            "bits of the file itself there is stat(path).st_mode"
+            f"mode is {mode}; it must be a sum of os.R_OK, os.W_OK and os.X_OK (7: all three); the permissions of a "
+            "file are in stat(path).st_mode"
         )
     try:
         return _hopyard.access(abs_path(hdfs_path, project), mode)
@@ -247,24 +249,24 @@ def access(hdfs_path: Path, mode: int, project: str | None = None) -> bool:
 
 
 def capacity() -> int:
-    """The size in bytes of the disks on which the project lies."""
+    """The capacity in bytes of the project's file system."""
     return _hopyard.room(abs_path("")).capacity
 
 
 def ls(hdfs_path: Path, recursive: bool = False, project: str | None = None) -> list[str]:
-    """The full paths of what is in a folder, or of all below it."""
+    """The full paths of the entries of a directory, or of everything below it."""
     return [path for path, _ in _entries(abs_path(hdfs_path, project), recursive)]
 
 
 def lsl(hdfs_path: Path, recursive: bool = False, project: str | None = None) -> list[dict[str, Any]]:
-    """The same with what is to be known of each: name, kind, size, owner, group, permissions, last_mod."""
+    """The same with attributes: name, kind, size, owner, group, permissions, last_mod."""
     return [describe(path, info) for path, info in _entries(abs_path(hdfs_path, project), recursive)]
 
 
 def glob(hdfs_path: Path, recursive: bool = False, project: str | None = None) -> list[str]:
-    """The full paths that match a pattern of the shell's.
+    """The full paths that match a shell pattern.
 
-    With `recursive` its last part is looked for in all folders below; ** stands for these, wherever it is.
+    With `recursive` the last component is matched in all directories below; ** matches those directories anywhere.
     """
     full = abs_path(hdfs_path, project)
     if not recursive:
@@ -324,7 +326,7 @@ def _literally(path: str) -> str:
 
 
 def describe(full: str, info: Info | None = None) -> dict[str, Any]:
-    """What lsl says of one path."""
+    """The attributes of one path, as in lsl."""
     info = info or _hopyard.stat(full)
     return {
         "name": full,
@@ -341,28 +343,28 @@ def describe(full: str, info: Info | None = None) -> dict[str, Any]:
     }
 
 
-# ---- changing
+# ---- changes
 
 
 def mkdir(hdfs_path: Path, project: str | None = None) -> None:
-    """Makes a folder, and those on its way."""
+    """Creates a directory and its parents."""
     _hopyard.mkdirs(abs_path(hdfs_path, project))
 
 
 def rmr(hdfs_path: Path, project: str | None = None) -> None:
-    """Removes a file, or a folder and all in it."""
+    """Removes a file, or a directory and its contents."""
     _hopyard.remove(_removable(hdfs_path, project), True)
 
 
 def delete(hdfs_path: Path, recursive: bool = False) -> None:
-    """Removes a file or an empty folder, or with `recursive` any; nothing, where there is nothing."""
+    """Removes a file or an empty directory, or with `recursive` any directory; does nothing if it does not exist."""
     full = _removable(hdfs_path)
     if _look(full) is not None:
         _hopyard.remove(full, recursive)
 
 
 def move(src: Path, dest: Path) -> None:
-    """Moves a file or folder into a folder, or to a new name, where it replaces a file."""
+    """Moves a file or directory into a directory, or to a new name, where it replaces a file."""
     source, target = _removable(src), abs_path(dest)
     into = _is_folder(target)
     target = _within(source, target) if into else target
@@ -376,12 +378,12 @@ def move(src: Path, dest: Path) -> None:
 
 
 def rename(src: Path, dest: Path) -> None:
-    """Gives a file or folder a new name; one that is there already is an error."""
+    """Renames a file or directory; an existing target is an error."""
     _hopyard.rename(_removable(src), abs_path(dest))
 
 
 def chmod(hdfs_path: Path, mode: int | str, project: str | None = None) -> None:
-    """Sets the rights: 0o640, '640' or 'u+rw,go-w'."""
+    """Sets the permissions: 0o640, '640' or 'u+rw,go-w'."""
     full = abs_path(hdfs_path, project)
     if isinstance(mode, int):
         _check_mode(mode)
@@ -389,29 +391,29 @@ def chmod(hdfs_path: Path, mode: int | str, project: str | None = None) -> None:
 
 
 def chown(hdfs_path: Path, user: str | None, group: str | None, project: str | None = None) -> None:
-    """Gives it to a user and a group; '' or None leaves that as it is."""
+    """Sets owner and group; '' or None leaves them unchanged."""
     _hopyard.chown(abs_path(hdfs_path, project), user or None, group or None)
 
 
 def _check_mode(mode: int) -> None:
-    """Refuses 777 for 0o777. It is 0o1411, as all numbers that look so are above 0o1000: sticky, and closed to their owner.
-    Smaller ones may be meant: 400 is 0o620."""
+    """Rejects 777 for 0o777. It is 0o1411; all such numbers are above 0o1000: sticky, without rights for the owner.
+    Smaller ones may be intended: 400 is 0o620."""
     looks_octal = set(str(mode)) <= set("01234567")
     if looks_octal and (0o1000 <= mode <= 777 or mode == 1777):
-        raise ValueError(f"mode is {mode}, which is 0o{mode:o}; write 0o{mode} or '{mode}' for the rights {mode}")
+        raise ValueError(f"mode is {mode}, which is 0o{mode:o}; write 0o{mode} or '{mode}' for the permissions {mode}")
     if not 0 <= mode <= 0o7777:
-        raise ValueError(f"mode is {mode}; rights are 0 to 0o7777")
+        raise ValueError(f"mode is {mode}; permissions are 0 to 0o7777")
 
 
 def _rights(text: str, info: Info) -> int:
-    """What chmod(1) makes of its words."""
+    """Parses permissions like chmod(1)."""
     if re.fullmatch("[0-7]+", text):
         return int(text, 8)
     mode = info.mode
     for clause in text.split(","):
         found = re.fullmatch("([ugoa]*)([-+=])([rwx]*)", clause)
         if not found:
-            raise ValueError(f"'{text}' are no rights; they are like 'u+rw,go-w' or '640'")
+            raise ValueError(f"invalid permissions '{text}'; examples: 'u+rw,go-w', '640'")
         bits = sum({"r": 4, "w": 2, "x": 1}[c] for c in set(found[3]))
         whose = "ugo" if not found[1] or "a" in found[1] else found[1]
         shifts = [{"u": 6, "g": 3, "o": 0}[who] for who in set(whose)]
@@ -426,22 +428,22 @@ def _rights(text: str, info: Info) -> int:
 
 
 def open_file(hdfs_path: Path, project: str | None = None, flags: str = "r", buff_size: int = 0) -> IO[Any]:
-    """Opens a file to read ('r', 'rw'), write ('w') or append ('a') bytes; with a 't' behind it, text."""
+    """Opens a file to read ('r', 'rw'), write ('w') or append ('a') bytes; with a final 't', text."""
     full, mode = abs_path(hdfs_path, project), flags[:1]
     if mode not in ("r", "w", "a"):
-        raise ValueError(f"flags is '{flags}'; it begins with 'r', 'w' or 'a'")
+        raise ValueError(f"flags is '{flags}'; it must begin with 'r', 'w' or 'a'")
     file = open_url(full, mode, buff_size)
     return io.TextIOWrapper(file, encoding="utf-8") if "t" in flags else file
 
 
 def dump(data: str | bytes, hdfs_path: Path) -> None:
-    """Writes a file, all of it."""
+    """Writes a whole file."""
     with _hopyard.File(abs_path(hdfs_path), "w") as file:
         file.write(data.encode() if isinstance(data, str) else data)
 
 
 def load(hdfs_path: Path) -> bytes:
-    """Reads a file, all of it."""
+    """Reads a whole file."""
     with _hopyard.File(abs_path(hdfs_path)) as file:
         return file.pread(-1, 0)
 
@@ -449,7 +451,7 @@ def load(hdfs_path: Path) -> bytes:
 def copy_to_hdfs(
     local_path: Path, relative_hdfs_path: Path, overwrite: bool = False, project: str | None = None
 ) -> None:
-    """Copies a file or folder into a folder of the project, or to a new name there."""
+    """Copies a local file or directory into a directory of the project, or to a new name there."""
     source, target = os.path.abspath(os.fsdecode(local_path)), os.fsdecode(relative_hdfs_path)
     full = abs_path(target, project)
     _copy(source, _within(source, full) if target.endswith("/") or _is_folder(full) else full, overwrite)
@@ -458,9 +460,9 @@ def copy_to_hdfs(
 def copy_to_local(
     hdfs_path: Path, local_path: Path = "", overwrite: bool = False, project: str | None = None
 ) -> str:
-    """Copies a file or folder of the project into a local folder, or to a new name; the copy's full path.
+    """Copies a file or directory of the project into a local directory, or to a new name; returns the copy's full path.
 
-    What is there already, with files of the same sizes, stays unless `overwrite` is set.
+    An existing copy with files of the same sizes is kept unless `overwrite` is set.
     """
     source, target = abs_path(hdfs_path, project), os.path.abspath(os.fsdecode(local_path))
     full = _within(source, target) if os.path.isdir(target) else target
@@ -473,7 +475,7 @@ def copy_to_local(
 def copy_from_project(
     relative_hdfs_path: Path, local_path: Path = "", overwrite: bool = False, project: str | None = None
 ) -> str:
-    """copy_to_local, as early guides call it."""
+    """copy_to_local under the name of early guides."""
     return copy_to_local(relative_hdfs_path, local_path, overwrite, project)
 
 
@@ -481,7 +483,7 @@ copy_to_project = copy_to_hdfs
 
 
 def cp(src_hdfs_path: Path, dest_hdfs_path: Path, overwrite: bool = False) -> None:
-    """Copies a file or folder within the project."""
+    """Copies a file or directory within the project."""
     source, target = abs_path(src_hdfs_path), abs_path(dest_hdfs_path)
     _copy(source, _within(source, target) if _is_folder(target) else target, overwrite)
 
@@ -498,16 +500,16 @@ def _check_room(source: str, folder: str) -> None:
     os.makedirs(folder, exist_ok=True)
     wanted, room = _hopyard.usage(source).bytes, _hopyard.room(folder).free
     if wanted > room:
-        raise FileError(errno.ENOSPC, f"'{source}' has {wanted} bytes, and only {room} are free in '{folder}'", folder)
+        raise FileError(errno.ENOSPC, f"'{source}' has {wanted} bytes, but only {room} are free in '{folder}'", folder)
 
 
 def _copy(source: str, target: str, overwrite: bool) -> None:
-    """Nobody, not another trial, sees half of it: a folder that is replaced goes when its successor is there."""
+    """Copies atomically for readers such as other trials: a directory is replaced when its copy is complete."""
     there = _look(target)
     if source == target:
         return
     if there is not None and not overwrite:
-        raise FileExists(errno.EEXIST, f"'{target}' is there already; overwrite=True replaces it", target)
+        raise FileExists(errno.EEXIST, f"'{target}' already exists; pass overwrite=True to replace it", target)
     _hopyard.mkdirs(posixpath.dirname(target))
     if there is None or not (there.is_dir or _is_folder(source)):
         return _hopyard.copy(source, target, overwrite)
@@ -521,18 +523,18 @@ def _copy(source: str, target: str, overwrite: bool) -> None:
             _hopyard.remove(beside, True)
 
 
-# ---- modules, and a handle as pydoop has it
+# ---- modules, and a handle like pydoop's
 
 
 def add_module(hdfs_path: Path, project: str | None = None) -> str:
-    """Makes a .py file or a notebook of the project importable; the path of what is imported.
+    """Makes a .py file or a notebook of the project importable; returns the path of the imported file.
 
-    What is on HDFS is copied to `localized_deps`, a folder in the one we are in, and a notebook's code written there.
+    Files on HDFS are copied to the local directory `localized_deps`, and a notebook's code is written there.
     """
     full = abs_path(hdfs_path, project)
     name, kind = posixpath.splitext(posixpath.basename(full))
     if kind not in (".py", ".ipynb") or not isfile(full):
-        raise Error(f"'{full}' is no .py file and no notebook (.ipynb) that can be imported")
+        raise Error(f"'{full}' is not a .py file or a notebook (.ipynb)")
     if kind == ".ipynb":
         full = _write_code(full, name)
     elif _is_remote(full):
@@ -562,11 +564,11 @@ def _write_code(full: str, name: str) -> str:
 
 
 def close() -> None:
-    """Connections are shared, and end with the process."""
+    """Does nothing: connections are shared, and end with the process."""
 
 
 class Handle:
-    """What get() and get_fs() give: pydoop's handle, for what the guides do with it."""
+    """The handle of get() and get_fs(), with the methods of pydoop's that Hopsworks' guides use."""
 
     def open_file(
         self, path: Path, mode: str = "r", flags: str | None = None, buff_size: int = 0, **ignored: Any

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A callback for Keras: the values of every epoch are reported to the run.
+"""A Keras callback that reports the values of every epoch to the run.
 
     import hopyard.keras
 
     model.fit(x, y, validation_split=0.2, epochs=10, callbacks=[hopyard.keras.Report()])
 
-It serves Keras 3 with any backend, tf_keras and the tf.keras of older TensorFlows, and imports none of them.
+It works with Keras 3 and any backend, tf_keras and the tf.keras of older TensorFlows, and imports none of them.
 """
 
 from collections.abc import Mapping
@@ -16,20 +16,20 @@ from ._trial.report import send
 
 __all__ = ["Report"]
 
-_AT_ONCE = 64  # values in one report; the agent takes no more
+_AT_ONCE = 64  # the maximum number of values in one report
 
 
 class Report:
     """Reports all logs of every epoch: loss, val_loss, accuracy, ..., with the epoch as their step.
 
-    They are in the live table at once, in TensorBoard, and in the trial's `metrics`. With `metric="val_accuracy"`
-    its last value counts where the function returns nothing. Outside of a trial nothing happens.
+    They appear in the live table, in TensorBoard, and in the trial's `metrics`. With `metric="val_accuracy"` its last
+    value is the metric if the function returns nothing. Outside of a trial this does nothing.
     """
 
-    # Keras asks a callback for no class, only for these names.
+    # Keras does not require a base class, only these names.
     params: Mapping[str, Any] | None = None
     model: Any = None
-    async_safe = True  # Keras 3: what is called for batches does nothing
+    async_safe = True  # Keras 3: the batch methods do nothing
 
     def set_params(self, params: Mapping[str, Any]) -> None:
         self.params = params
@@ -43,7 +43,7 @@ class Report:
             send(epoch, dict(values[at : at + _AT_ONCE]))
 
     def _nothing(self, *args: Any, **kwargs: Any) -> None:
-        """What happens at all other times."""
+        """All other callback methods."""
 
     on_epoch_begin = on_batch_begin = on_batch_end = _nothing
     on_train_begin = on_train_end = on_train_batch_begin = on_train_batch_end = _nothing

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which parameters to try next: ask for a trial, run it, tell its value.
+"""Searches with an ask-and-tell interface: ask for a trial, run it, tell its value.
 
     search = Evolution({"lr": "log:1e-5..1e-1", "layers": (1, 4), "act": ["relu", "tanh"]}, generations=10)
     while not search.done:
@@ -8,8 +8,8 @@
 
 A space is a dict from names to values. In a grid the values are the choices, whatever they are, and
 come back as the same objects. Elsewhere two numbers are bounds, in either order (two ints make an
-integer dimension), and any other list is a category. A text is read as on the command line, and
-hopyard.log, integer, uniform and choice say the same in Python.
+integer dimension), and any other list is a category. A string is parsed as on the command line;
+hopyard.log, integer, uniform and choice are the same in Python.
 """
 
 import math
@@ -33,14 +33,14 @@ class Trial:
     number: int
     params: dict[str, Any]
     value: float | None = None
-    """What was told of it, in a search's `best`."""
+    """The value given to `tell`, in a search's `best`."""
 
 
 class _Search:
-    """What the kinds of search have in common."""
+    """The base class of all searches."""
 
     seed: int
-    """The seed in use: given again, it gives the same trials."""
+    """The seed in use: the same seed gives the same trials."""
 
     def __init__(self, kind: str, space: Space, direction: str, seed: int | None, **settings: Any) -> None:
         self.seed = secrets.randbits(64) if seed is None else seed
@@ -49,7 +49,7 @@ class _Search:
         self._best: Trial | None = None
 
     def ask(self) -> Trial | None:
-        """The next trial; None when a generation waits for answers, or when the search is done."""
+        """The next trial; None while a generation waits for values, or when the search is done."""
         answer = self._native.ask()
         return None if answer is None else Trial(*answer)
 
@@ -67,12 +67,12 @@ class _Search:
 
     @property
     def best(self) -> Trial | None:
-        """The best trial that was told, with its `value`; the first one of equals. None when there is none yet."""
+        """The best trial so far, with its `value`; the first one of equals. None if there is none yet."""
         return self._best
 
     @property
     def total(self) -> int | None:
-        """How many trials there will be; None when without end."""
+        """The total number of trials; None if it is unlimited."""
         return self._native.total
 
     @property
@@ -82,7 +82,7 @@ class _Search:
 
 
 class Grid(_Search):
-    """Every combination of the values, the first name slowest.
+    """Every combination of the values; the first name varies slowest.
 
     space: values by name: lists, `hopyard.choice(...)`, `hopyard.integer(low, high)`, or texts as on the
         command line
@@ -107,7 +107,7 @@ class Paired(_Search):
 
 
 class Random(_Search):
-    """Points drawn at random. Trial i depends on the seed and on i alone.
+    """Points drawn at random. Trial i depends on the seed and i only.
 
     space: values by name: two numbers are bounds, other lists are choices; `hopyard.uniform`, `log`, `integer` and
         `choice` say it explicitly
@@ -123,12 +123,12 @@ class Random(_Search):
 
 
 class Evolution(_Search):
-    """Differential evolution: trials are made from the best ones so far.
+    """Differential evolution: new trials combine the best ones so far.
 
     space: values by name, as for Random
     population: trials of one generation; None: as many as fit the space
     generations: how many there are; None: without end
-    mutation: how far a child is from its parents, above 0 to 2; None: drawn anew for each
+    mutation: the distance of a child from its parents, above 0 to 2; None: drawn at random for each
     crossover: the probability that a value is taken from the mutant, 0 to 1; None: the strategy's own
     strategy: "best1bin" or "rand1bin", the textbook's; None: current-to-elite/1/bin, which needs the fewest trials
     asynchronous: True: no `ask` waits until a generation is complete

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What values a hyperparameter may have, for `hopyard.search` and `hopyard.experiment`.
+"""Search spaces: the values of hyperparameters, for `hopyard.search` and `hopyard.experiment`.
 
     {"learning_rate": hopyard.log(1e-5, 1e-1),
      "layers": hopyard.integer(1, 4),
@@ -7,10 +7,10 @@
      "activation": hopyard.choice("relu", "tanh", None),
      "units": "log:16..1024"}
 
-In a grid every list is its choices, and an integer() counts up. Elsewhere two numbers are bounds, in
-either order (two ints make an integer), and any other list is a choice. A text is read as on the command
-line. For `experiment` choices are JSON values, since trials are other processes: None, booleans, numbers,
-texts, lists and dicts; tuples arrive as lists, NumPy's scalars and arrays as numbers and lists.
+In a grid every list is a list of choices, and an integer() is all its values. In other searches two numbers are bounds,
+in either order (two ints make an integer), and any other list is a choice. A string is parsed as on the command line.
+For `experiment` choices are JSON values, since trials are other processes: None, booleans, numbers, strings, lists and
+dicts; tuples become lists, NumPy's scalars and arrays become numbers and lists.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,13 +21,13 @@ from ._hopyard import Error
 
 __all__ = ["choice", "integer", "log", "uniform"]
 
-_DEEPEST = 198  # the program takes 200 levels, the list and a trial's parameters among them
-_LARGEST = 1.7976931348623157e308  # of all doubles
-_LONG = 4096  # bytes of an argument; Linux takes 128 KB in one and 2 MB in all
+_DEEPEST = 198  # the program's limit is 200 levels, including the list and a trial's parameters
+_LARGEST = 1.7976931348623157e308  # the largest double
+_LONG = 4096  # bytes of an argument; Linux's limit is 128 KB for one and 2 MB for all
 
 
 class _Frozen:
-    """Small and unchangeable: made of what its __slots__ hold."""
+    """An immutable value that consists of its __slots__."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ class _Frozen:
         return tuple(getattr(self, slot) for slot in type(self).__match_args__)  # type: ignore[attr-defined]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"{type(self).__name__}() cannot be changed; make another")
+        raise AttributeError(f"{type(self).__name__}() is immutable; create another")
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self._parts() == other._parts()
@@ -58,7 +58,7 @@ class _Range(_Frozen):
     def _bound(cls, value: Any) -> int | float:
         number: int | float = _unwrapped(value)
         if not _is_number(number) or not abs(number) <= _LARGEST:
-            raise Error(f"{cls.__name__}(low, high) takes two finite numbers; {_shown(value)} is none")
+            raise Error(f"{cls.__name__}(low, high) needs two finite numbers, not {_shown(value)}")
         return number
 
     def __repr__(self) -> str:
@@ -68,12 +68,12 @@ class _Range(_Frozen):
         return type(self), self._parts()
 
     def __str__(self) -> str:
-        """As the command line has it."""
+        """As on the command line."""
         return f"{self.low!r}..{self.high!r}"
 
 
 class uniform(_Range):
-    """A real number, every one between the bounds as likely as the next.
+    """A real number, uniformly distributed between the bounds.
 
     low, high: the bounds, both included, in either order
     """
@@ -86,7 +86,7 @@ class uniform(_Range):
 
 
 class log(_Range):
-    """A number on a logarithmic scale: every factor of ten is as likely as the next.
+    """A number on a logarithmic scale: every factor of ten is equally likely.
 
     low, high: the bounds, both included and above 0; the number is an integer if both are ints
     """
@@ -98,7 +98,7 @@ class log(_Range):
 
 
 class integer(_Range):
-    """An integer; in a grid it stands for all of them.
+    """An integer; in a grid, all integers between the bounds.
 
     low, high: the bounds, both included, in either order
     """
@@ -109,12 +109,12 @@ class integer(_Range):
     def _bound(cls, value: Any) -> int:
         number = super()._bound(value)
         if not isinstance(number, int):
-            raise Error(f"integer(low, high) takes whole numbers; {_shown(value)} is none")
+            raise Error(f"integer(low, high) needs whole numbers, not {_shown(value)}")
         return number
 
 
 class choice(_Frozen):
-    """One of some values: choice(32, 64) is a choice also where the list [32, 64] is read as bounds.
+    """One of several values: choice(32, 64) is a choice where the list [32, 64] would be bounds.
 
     choices: at least one value; for `experiment` they are JSON values (None, booleans, numbers, texts, lists, dicts)
     """
@@ -136,19 +136,19 @@ class choice(_Frozen):
 
 
 def native(space: Any) -> Any:
-    """The space as the extension reads it: ranges as texts. A `choice` it knows by its `choices`."""
+    """The space for the extension: ranges are strings; it reads the attribute `choices` of a `choice`."""
     if not isinstance(space, Mapping):
-        return space  # it has a sentence for that
+        return space  # it raises the error for that
     return {name: str(value) if isinstance(value, _Range) else value for name, value in space.items()}
 
 
-# ---- for the program -----------------------------------------------------------------------------
+# ---- options of the program -----------------------------------------------------------------------------
 
 
 def arguments(space: Mapping[str, Any], kind: str) -> list[str]:
     """The space as options of `hopyard run`; kind is "grid", "paired", "random" or "evolve".
 
-    One option a dimension, however long: `short` is for that.
+    One option per dimension, of any length; see `short`.
     """
     if not isinstance(space, Mapping):
         raise Error(f"a space is a dict of names and values; got {_shown(space)}")
@@ -160,7 +160,7 @@ def arguments(space: Mapping[str, Any], kind: str) -> list[str]:
 
 @contextmanager
 def short(args: Iterable[str]) -> Iterator[list[str]]:
-    """The arguments with long values in files, NAME=@FILE, that are there as long as the context is."""
+    """The arguments with long values moved to files, NAME=@FILE, which exist within the context."""
     args = list(args)
     long = {i for i, arg in enumerate(args) if _is_long(arg)}
     if not long:
@@ -185,17 +185,17 @@ def _in_file(arg: str, path: str) -> str:
 
 def _name(name: Any) -> str:
     if not isinstance(name, str):
-        raise Error(f"the names of a space are texts; got {_shown(name)}")
+        raise Error(f"the names of a space must be strings; got {_shown(name)}")
     if "=" in name or not _is_text(name):
-        raise Error(f"the name {name!r} cannot be used: no '=', no NUL and no lone surrogate may be in it")
+        raise Error(f"invalid name {name!r}: it must not contain '=', NUL or a lone surrogate")
     return name
 
 
 def _values(name: str, value: Any, lists: bool) -> str:
-    """What stands behind NAME=."""
+    """The text after NAME=."""
     if isinstance(value, str):
         if not _is_text(value):
-            raise Error(f"{value!r} cannot be used for '{name}': no NUL and no lone surrogate may be in it")
+            raise Error(f"invalid value {value!r} for '{name}': it must not contain NUL or a lone surrogate")
         return value
     if isinstance(value, _Range):
         return str(value)
@@ -213,7 +213,7 @@ def _list(name: str, value: Any) -> list[Any]:
     value = _unwrapped(value)
     if isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray | Mapping):
         return [_unwrapped(v) for v in value]
-    raise Error(f"'{name}' needs a list of values, or a text such as '1..4'; got {_shown(value)}")
+    raise Error(f"'{name}' needs a list of values, or a string such as '1..4'; got {_shown(value)}")
 
 
 # ---- values as JSON --------------------------------------------------------------------------------
@@ -227,28 +227,28 @@ def _json(name: str, values: Sequence[Any]) -> str:
 
 
 def _plain(name: str, value: Any, depth: int) -> Any:
-    """The value, made of what JSON has; an Error that says what is not."""
+    """The value as JSON types; raises an Error if it cannot be converted."""
     value = _unwrapped(value)
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return _checked(name, value, -(2**63) <= value < 2**63, "beyond 64 bits; give it as a text")
+        return _checked(name, value, -(2**63) <= value < 2**63, "beyond 64 bits; pass it as a string")
     if isinstance(value, float):
-        return _checked(name, value, abs(value) <= _LARGEST, "no JSON value: JSON knows finite numbers only")
+        return _checked(name, value, abs(value) <= _LARGEST, "not a JSON value: JSON has finite numbers only")
     if isinstance(value, str):
-        return _checked(name, value, _is_text(value), "no text for a program: it has a NUL or a lone surrogate")
+        return _checked(name, value, _is_text(value), "not a valid string: it contains NUL or a lone surrogate")
     if isinstance(value, list | tuple | Mapping):
-        _checked(name, value, depth < _DEEPEST, "nested too deeply, or holds itself")
+        _checked(name, value, depth < _DEEPEST, "nested too deeply, or contains itself")
     if isinstance(value, list | tuple):
         return [_plain(name, v, depth + 1) for v in value]
     if isinstance(value, Mapping):
         return {_key(name, k): _plain(name, v, depth + 1) for k, v in value.items()}
-    return _checked(name, value, False, "no JSON value; name it by a text and look it up in your function")
+    return _checked(name, value, False, "not a JSON value; pass a string and look it up in your function")
 
 
 def _key(name: str, key: Any) -> str:
     fine = isinstance(key, str) and _is_text(key)
-    return str(_checked(name, key, fine, "no name in a JSON object: those are texts", "the key"))
+    return str(_checked(name, key, fine, "not a key of a JSON object, which must be a string", "the key"))
 
 
 def _checked(name: str, value: Any, fine: bool, sentence: str, what: str = "the value") -> Any:
@@ -258,8 +258,8 @@ def _checked(name: str, value: Any, fine: bool, sentence: str, what: str = "the 
 
 
 def _unwrapped(value: Any) -> Any:
-    """NumPy's scalars and arrays as Python's own. Numbers of 32 bits by their shortest text: 0.1, not
-    0.10000000149011612, which is the same number with 32 bits."""
+    """NumPy's scalars and arrays as Python values. 32-bit numbers by their shortest representation: 0.1, not
+    0.10000000149011612, which is the same 32-bit number."""
     if not hasattr(value, "tolist"):
         return value
     if getattr(value, "dtype", None) not in ("float32", "float16"):
@@ -279,11 +279,11 @@ def _is_text(text: str) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """For a sentence: short, and without addresses in memory."""
+    """A short representation for messages, without memory addresses."""
     import re
 
     try:
         text = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
-    except Exception:  # whatever a stranger's __repr__ may do, or an int of 4,300 digits and more
+    except Exception:  # __repr__ may raise anything, and an int of 4,300 digits or more does
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 80 else f"{text[:77]}..."

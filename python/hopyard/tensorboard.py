@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorBoard: where to write what it shows, and one that is started on any folder."""
+"""TensorBoard: the log directory of a trial, and TensorBoards on other directories."""
 
 import functools
 import os
@@ -14,14 +14,14 @@ from ._run import tensorboard_process as _tensorboard_process
 __all__ = ["logdir", "visualize"]
 
 _started: dict[tuple[int, str], tuple[subprocess.Popen[bytes], str]] = {}
-"""For our process id (a fork has none of its parent's) and a folder: the process, and its address."""
+"""By process id (a fork does not have its parent's) and directory: the process, and its address."""
 
 
 def logdir() -> str:
-    """The folder of this trial, or of the run between experiment.begin and experiment.end.
+    """The directory of this trial, or of the run between experiment.begin and experiment.end.
 
-    Elsewhere (a training function that is called by hand) a temporary folder, the same one in all of this
-    process. It stays when the process ends, so that TensorBoard can show it.
+    Otherwise (a training function that is called directly) a temporary directory, one per process. It is kept when the
+    process ends, so that TensorBoard can show it.
     """
     return os.environ.get("HOPYARD_TRIAL_DIR") or _temporary()
 
@@ -45,15 +45,16 @@ def _full(path: str | os.PathLike[str]) -> str:
 
 
 def visualize(path: str | os.PathLike[str]) -> str:
-    """Start a TensorBoard on a folder of event files, and all folders in it; returns its address at once.
+    """Start a TensorBoard on a directory of event files and its subdirectories; returns its address.
 
-    It ends with this process. Asked for again it is the same one, as long as that lives.
+    It ends with this process. Another call with the same directory returns the same TensorBoard, if it is still
+    running.
 
-    path: the folder, on this machine or hdfs://…
+    path: the directory, on this machine or hdfs://…
     """
     folder = _full(path)
     if not _is_folder(folder):
-        raise Error(f"there is no folder '{folder}' to show in TensorBoard")
+        raise Error(f"cannot start TensorBoard: '{folder}' is not a directory")
     process, address = _started.get((os.getpid(), folder), (None, ""))
     if process is None or process.poll() is not None:
         process, address = _started[os.getpid(), folder] = _tensorboard_process.launch(folder)
@@ -61,7 +62,7 @@ def visualize(path: str | os.PathLike[str]) -> str:
 
 
 def end(path: str | os.PathLike[str]) -> None:
-    """Ends the one that visualize() has started on this folder, if there is one."""
+    """Ends the TensorBoard that visualize() has started on this directory, if any."""
     process, _ = _started.pop((os.getpid(), _full(path)), (None, ""))
     if process is not None:
         _tensorboard_process.end(process)

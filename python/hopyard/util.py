@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Spark session was configured to, and grids written out."""
+"""The configured sizes of a Spark session, and expanded grids."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ __all__ = ["grid_params", "num_executors", "num_param_servers"]
 
 
 def grid_params(grid: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
-    """Every combination, as lists of equal length: the i-th values together are the i-th combination."""
+    """Every combination, as lists of equal length: the i-th values are the i-th combination."""
     search = Grid(grid)
     combinations = iter(search.ask, None)
     columns: dict[str, list[Any]] = {name: [] for name in grid}
@@ -23,15 +23,15 @@ def grid_params(grid: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
 
 
 def num_executors(spark: Any = None) -> int:
-    """What the session was told (hopyard.spark says how), or the most it may have; else as many as there are."""
-    asked = executors_asked_for(spark)
-    if asked or spark is None or _session.is_here(spark):
-        return asked or 1
+    """The configured number of executors (see hopyard.spark), or the maximum; else the current number."""
+    configured = executors_asked_for(spark)
+    if configured or spark is None or _session.is_local(spark):
+        return configured or 1
     return len(_session.listed(_session.context_of(spark))) or 1
 
 
 def executors_asked_for(spark: Any) -> int | None:
-    """None where nobody says."""
+    """The configured number; None if there is none."""
     if spark is None:
         return None
     context = _session.context_of(spark)
@@ -44,8 +44,8 @@ def executors_asked_for(spark: Any) -> int | None:
 
 
 def num_param_servers(spark: Any = None) -> int:
-    """What the session was told (hopyard.spark says how), or `$NUM_TF_PS`, or 0."""
+    """The configured number of parameter servers (see hopyard.spark), or `$NUM_TF_PS`, or 0."""
     conf = {} if spark is None else _session.context_of(spark).getConf()
-    asked = _session.find(_session.SERVERS, conf, None)
+    configured = _session.find(_session.SERVERS, conf, None)
     from_shell = os.environ.get("NUM_TF_PS")
-    return asked if asked is not None else _session.number("NUM_TF_PS", from_shell) if from_shell else 0
+    return configured if configured is not None else _session.number("NUM_TF_PS", from_shell) if from_shell else 0

@@ -249,5 +249,5 @@ def test_a_notebook_that_is_not_there_is_named(yard: Yard, lab: Lab) -> None:
         say(errors=[failing(lambda: hops.launch(None, "nothing.ipynb")), failing(lambda: hops.launch("text.ipynb"))])
     """)
     missing, text = (error for _, error in said["errors"])
-    assert missing == f"there is no notebook '{yard.project}/nothing.ipynb'; notebooks of a project are in its folder Jupyter"
+    assert missing == f"there is no notebook '{yard.project}/nothing.ipynb'; a project's notebooks are in its directory Jupyter"
     assert "is not a notebook of format 4" in text

@@ -104,10 +104,10 @@ def test_a_python_that_does_not_fit_is_named_with_the_executor(spark_cluster: di
             say(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": [1]}, spark=spark, tensorboard=False)))
         """)
         ours = f"3.{sys.version_info[1]}"
-        why = f"is 3.{sys.version_info[1] - 1}, and that of this session {ours}"
+        why = f"is 3.{sys.version_info[1] - 1}, but this session's is {ours}"
         if which == "old":
-            why = r"(cannot start Spark's worker: \w+: .+|is 3\.\d+, and that of this session \S+)"
-        assert re.search(rf"executor \d+ on \S+: its Python {why}; let PYSPARK_PYTHON name a Python {re.escape(ours)} ",
+            why = r"(cannot start Spark's worker: \w+: .+|is 3\.\d+, but this session's is \S+)"
+        assert re.search(rf"executor \d+ on \S+: its Python {why}; set PYSPARK_PYTHON to a Python {re.escape(ours)} ",
                          said["error"]), said["error"]
 
 
@@ -196,7 +196,7 @@ def test_a_glibc_that_is_too_old_is_named_with_the_executor(house: House, tmp_pa
         _package_archive.archive.cache_clear()
     """)
     version = re.escape(platform.libc_ver()[1])
-    assert re.search(rf"executor \d+ on {HERE}: its glibc is {version}, and hopyard's program needs 2\.99; ", said["error"])
+    assert re.search(rf"executor \d+ on {HERE}: its glibc is {version}, but hopyard's program needs 2\.99; ", said["error"])
 
 
 def test_a_module_that_is_missing_is_named_with_the_executor(house: House) -> None:
@@ -263,11 +263,11 @@ def test_the_key_of_an_agent_is_seen_nowhere_and_the_driver_listens_where_execut
     gate = house.yard.project / "gate"
     said = house.notebook.say(f"""
         from hopyard._spark import supplier as _spark
-        keys, start = [], _spark._Supplier._start
+        keys, start = [], _spark.Supplier._start
         def noting(self, order):
             keys.append(order["key"])
             start(self, order)
-        _spark._Supplier._start = noting
+        _spark.Supplier._start = noting
         begin_patient({str(gate)!r})
         say(port=sc.uiWebUrl.rpartition(":")[2], app=sc.applicationId, events=sc.getConf().get("spark.eventLog.dir"))
     """)

@@ -243,7 +243,7 @@ def test_a_search_learns_from_the_value_that_counts_after_a_resume_too(yard: Yar
         try:
             experiment.grid_search(killing, {"x": [1, 2, 3]}, parallel=1, tensorboard=False)
         except hopyard.Error as error:
-            assert "continue it with experiment.resume(4)" in str(error), error
+            assert "experiment.resume(4)" in str(error), error
         resumed = experiment.resume(4, tensorboard=False)
         print(json.dumps([[t.params for t in r.trials] for r in (evolved, plain, told)] + [evolved.notes, evolved.best.metrics, resumed.notes, best(resumed)]))
     """)
@@ -484,7 +484,7 @@ def test_a_run_whose_driver_dies_is_an_error_and_can_be_resumed(yard: Yard, lab:
     wait_for(lambda: yard.state() == "running" and yard.attempts(), "it runs")
     os.kill(yard.process("driver"), signal.SIGKILL)
     out, err = p.communicate(timeout=60)
-    assert "the driver of run 1 has died" in json.loads(out.splitlines()[-1]), out + err
+    assert re.search("driver.* has died", json.loads(out.splitlines()[-1])), out + err
     yard.wait_idle()
     (yard.project / "gate").touch()
     assert lab.say("say(state=experiment.resume(1, tensorboard=False).state)") == {"state": "done"}
@@ -511,7 +511,7 @@ def test_between_begin_and_end_this_process_is_the_trial(yard: Yard, lab: Lab) -
     """)
     assert said["inside"] == said["logdir"] == said["trial"] and Path(said["logdir"], "left").exists()
     assert said["metric"] == 0.9 and said["metrics"] == {"loss": 0.5, "accuracy": 0.9} and said["name"] == "mine" and said["same"]
-    assert said["twice"] == "run 1 has begun and not ended; call experiment.end() first"
+    assert said["twice"] == "run 1 has not ended; call experiment.end() first"
 
 
 def test_end_takes_nothing_and_dicts_and_refuses_what_is_no_number(yard: Yard, lab: Lab) -> None:
@@ -625,7 +625,7 @@ def test_ctrl_c_detaches(yard: Yard, lab: Lab, terminal: Terminal) -> None:
     terminal.see(r"Stop the run \(s\), detach")
     terminal.key("d")
     screen = terminal.see("over True").replace("\n", "")
-    assert "KeyboardInterrupt run_1_goes_on;_come_back_with_experiment.attach(1)" in screen, screen
+    assert "KeyboardInterrupt run_1_continues;_watch_it_with_experiment.attach(1)" in screen, screen
     assert yard.state() == "running"
     yard.run("stop", 1)
 

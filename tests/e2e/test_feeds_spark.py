@@ -234,7 +234,7 @@ def test_a_worker_that_never_reads_ends_the_feed_once(house: House, how: str) ->
         nodes.shutdown()
         say(told=told, took=took, run=nodes.cluster_id, tags=list(sc.getJobTags()))
     """)
-    assert said["told"].startswith(f"no rows were taken for 6 s (feed_timeout) by a node of run {said['run']}; `hopyard logs")
+    assert said["told"].startswith(f"a node of run {said['run']} took no rows for 6 s (feed_timeout); see its output with `hopyard logs")
     assert 6 <= said["took"] < 15 and said["tags"] == [], said
     everybody_is_gone(house)
 

@@ -78,9 +78,9 @@ def test_a_pipeline_trains_infers_is_saved_and_loaded(lab: Lab, tmp_path: Path) 
     assert said["schema"] == "struct<prediction:array<float>>" and said["worst"] < 0.2
     assert said["count"] == 1600 and said["args"] == "Namespace(rate=0.1)" and said["batch"] == 50
     unknown, nowhere, no_args, no_dict = said["errors"]
-    assert unknown.startswith("signature 'serving_default' gives no 'no'; it gives ")
-    assert nowhere == "a model is read from where it was exported to: setExportDir says where"
-    assert no_args == "arguments are a dict, a list or a namespace, and not 3" and "3 is no dict" in no_dict
+    assert unknown.startswith("signature 'serving_default' has no output 'no' (outputs: ")
+    assert nowhere == "no model is given; call setExportDir with the directory that it was exported to"
+    assert no_args == "arguments must be a dict, a list or a namespace, not 3" and "3 is not a dict" in no_dict
 
 
 def test_a_pipeline_whose_nodes_read_tfrecords(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
@@ -133,7 +133,7 @@ def test_models_of_all_kinds_are_exported(lab: Lab, tmp_path: Path) -> None:  # 
     """)
     assert said["loaded"] == [True] * 3 and not any("worker" in name for name in said["others"])
     assert said["policy"] == "OFF" and said["gpu"] is False
-    assert said["error"] == "a int is no model; a Keras model or a tf.Module is needed"
+    assert said["error"] == "a int is not a model; a Keras model or a tf.Module is required"
 
 
 def test_the_smaller_modules(yard: Yard, lab: Lab) -> None:  # noqa: F811
@@ -182,7 +182,7 @@ def test_the_smaller_modules(yard: Yard, lab: Lab) -> None:  # noqa: F811
     assert sorted(log for log in logs if log.startswith("number")) == [f"number {i} of 2 file:\n" for i in (0, 0, 1, 1)]
     assert said["error"].rstrip().endswith("ValueError: not here") and said["found"] == {"worker-0": 100}
     assert said["seen"] == ["GPU-2", ["GPU-1", "GPU-2"],
-                            "3 GPUs are wanted, and this process sees 2; start the cluster with gpus=3", "GPU-1", ""]
+                            "cannot get 3 GPUs: this process sees 2; start the cluster with gpus=3", "GPU-1", ""]
     assert said["id"] == 7 and said["path"] == "/bin/sh" and said["none"] is False and said["address"].count(".") == 3
 
 

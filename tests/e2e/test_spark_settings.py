@@ -106,7 +106,7 @@ def test_a_setting_that_makes_no_sense_is_said_before_there_is_a_run(house: Hous
         spark = spark or session(executor_memory="512m")
         say(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": [1]}, spark=spark, name="senseless", tensorboard=False)))
     """)
-    assert said["error"].endswith("hopyard.toml: parallel in [spark] is 'many', which is no number")
+    assert said["error"].endswith("hopyard.toml: parallel in [spark] is 'many', which is not a number")
     assert not house.yard.rows("SELECT id FROM runs WHERE name = 'senseless'")
     (house.yard.project / "hopyard.toml").unlink()
 
@@ -216,7 +216,7 @@ spark.stop()
     p = subprocess.run([sys.executable, "-c", code], env={**env, "HOPYARD_PROGRAM": house.yard.bin}, cwd=house.yard.project,
                        text=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=240)
     assert p.returncode == 0, p.stdout + p.stderr
-    assert p.stdout.count("a Spark Connect session starts no jobs of ours; use a SparkSession of this process: ") == 2, p.stdout
+    assert p.stdout.count("a Spark Connect session cannot start hopyard's jobs; use a SparkSession of this process: ") == 2, p.stdout
 
 
 # ---- memory, as YARN's containers have it -------------------------------------------------------------------

@@ -158,7 +158,7 @@ def test_one_that_does_not_end_is_stopped_after_its_time(yard: Yard, lab: Lab) -
         nodes = cluster.run(main_fun, workers=2, tensorboard=False)
         say(error=failing(lambda: nodes.shutdown(timeout=1)))
     """)
-    assert said["error"] == ["RunError", "the cluster of run 1 was not done after 1 s, and was stopped"]
+    assert said["error"] == ["RunError", "the cluster of run 1 was not done after 1 s; it was stopped"]
     assert {t["state"] for t in yard.trials()} == {"stopped"}
 
 
@@ -287,7 +287,7 @@ def test_a_worker_that_never_reads_ends_the_feed(lab: Lab) -> None:  # noqa: F81
         nodes.shutdown()
         say(error=error, took=took)
     """)
-    assert said["error"][0] == "FeedTimeout" and said["error"][1].startswith("no rows were taken for 1 s (feed_timeout)")
+    assert said["error"][0] == "FeedTimeout" and said["error"][1].startswith("a node of run 1 took no rows for 1 s (feed_timeout)")
     assert said["took"] < 5, "it does not wait for the node's end besides"
 
 
@@ -437,5 +437,5 @@ def test_tensorflowonspark_programs_run(lab: Lab) -> None:  # noqa: F811
     assert absolute == "file:///data/x" and relative == f"file://{folder}/y" and named == "hdfs://n/z"
     few, boss, gone = said["errors"]
     assert few[1] == "2 executors are too few for 2 parameter servers and a worker"
-    assert boss[1] == "master_node is 'chief' or 'master', and not 'boss'"
+    assert boss[1] == "master_node must be 'chief' or 'master', not 'boss'"
     assert "TFNode.DataFeed(mgr).next_batch(batch_size)" in gone[1]

@@ -184,7 +184,7 @@ def test_modes(notebook: Notebook, tmp_path: Path) -> None:
         say(counts=[*counts, read(path).count()], error=error, names=names(path))
     """)
     assert said["counts"] == [10, 20, 3] and said["names"] == ["_SUCCESS", "part.tfrecord"]
-    assert said["error"].startswith(f"{tmp_path}/out is there already; mode='overwrite' replaces it")
+    assert said["error"].startswith(f"{tmp_path}/out already exists; mode='overwrite' replaces it")
 
 
 def test_folders_are_columns(notebook: Notebook, tmp_path: Path) -> None:
@@ -209,8 +209,8 @@ def test_folders_are_columns(notebook: Notebook, tmp_path: Path) -> None:
     assert said["whole"] and said["types"] == [["id", "bigint"], ["p", "int"], ["q", "string"]] and said["alike"]
     assert said["files"] == 18, "one for each folder and task"
     assert said["typed"] == 20 and said["left"] == 1 and "p" not in said["under"]
-    assert said["gone"] == "there is no column 'r' to make directories of; there are id, p, q"
-    assert said["all"] == "all columns are directories, and none is left for the records"
+    assert said["gone"] == "there is no column 'r' to partition by (columns: id, p, q)"
+    assert said["all"] == "cannot partition by all columns: none is left for the records"
 
 
 def test_folders_that_differ_are_told(notebook: Notebook, tmp_path: Path) -> None:
@@ -221,8 +221,8 @@ def test_folders_that_differ_are_told(notebook: Notebook, tmp_path: Path) -> Non
         say(error=failing(lambda: read("{tmp_path}/out")),
             type=failing(lambda: tfrecord.load(spark, "{tmp_path}/out/p=x", "n bigint, q date").collect()))
     """)
-    assert f"the directories of {tmp_path}/out/p=0/f name the columns 'p', and those of {tmp_path}/out/p=x/q=1/f 'p', 'q'" in said["error"]
-    assert "'1' in 'q=1' does not fit into a column of the type date32" in said["type"]
+    assert f"the directories of {tmp_path}/out/p=0/f have the columns 'p', but those of {tmp_path}/out/p=x/q=1/f have 'p', 'q'" in said["error"]
+    assert "'1' in 'q=1' is not valid for a column of type date32" in said["type"]
 
 
 def test_only_the_columns_that_are_wanted_are_read(notebook: Notebook, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_only_the_columns_that_are_wanted_are_read(notebook: Notebook, tmp_path:
             none=failing(lambda: tfrecord.load(spark, "{tmp_path}/f", columns=["c"])))
     """)
     assert said["few"] == [1, 2] and said["types"] == [["a", "bigint"]] and said["inferred"] == [["b", "binary"], ["a", "bigint"]]
-    assert "Invalid UTF8" in said["all"] and said["none"] == "there is no column 'c'; there are a, b"
+    assert "Invalid UTF8" in said["all"] and said["none"] == "there is no column 'c' (columns: a, b)"
 
 
 def test_what_would_be_lost_is_refused(notebook: Notebook, tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_what_would_be_lost_is_refused(notebook: Notebook, tmp_path: Path) -> No
     """)
     for text in (said["inferred"], said["given"]):
         assert "the record has feature lists: it is a tf.SequenceExample, not a tf.Example; read it with the option" in text
-    assert "the column 'a' has 1e+300 in it, and the floats of a feature end at 3.4e38" in said["large"][0]
+    assert "the column 'a' contains 1e+300, but the floats of a feature end at 3.4e38" in said["large"][0]
     assert "the column 'a' has -1e+39 in it" in said["large"][1]
     assert said["infinite"] is None and said["kept"].startswith("[inf, nan, -3.0"), said["kept"]
 
@@ -325,16 +325,16 @@ def test_damage_and_what_does_not_fit_is_said(notebook: Notebook, tmp_path: Path
     start = (Path(said["path"]).stat().st_size // 5) * 4
     assert f"{said['path']} is damaged at byte {start}: a record's bytes do not match their checksum" in said["damaged"]
     for name, words in {
-        "several": f"{tmp_path}/several, records 1 to 2: the feature 'x' does not fit into a column of the type int64: "
-                   "a record has several values; its column is to be an array",
-        "text": "the feature 'y' does not fit into a column of the type string: Invalid UTF8",
+        "several": f"{tmp_path}/several, records 1 to 2: the feature 'x' is not valid for a column of type int64: "
+                   "it has several values in a record; declare its column as an array",
+        "text": "the feature 'y' is not valid for a column of type string: Invalid UTF8",
         "kind": "the feature 'x' is int64 here, but float in earlier rows",
-        "narrow": "the column 'z' is map<string,int>, which has no place in a record of the type Example",
-        "deep": "the column 'a' is array<array<int>>, which has no place in a record of the type Example",
-        "struct": "which has no place in a record of the type SequenceExample",
-        "null": "the column 'a' has a null in it, and a feature cannot have one among its values",
-        "codec": "codec is '', 'gzip' or 'zlib', not 'snappy'",
-        "type": "recordType is Example, SequenceExample or ByteArray, not 'Table'",
+        "narrow": "the column 'z' is map<string,int>, which a record of type Example does not support",
+        "deep": "the column 'a' is array<array<int>>, which a record of type Example does not support",
+        "struct": "which a record of type SequenceExample does not support",
+        "null": "the column 'a' contains a null, but a feature cannot have one among its values",
+        "codec": "invalid codec 'snappy'",
+        "type": "invalid recordType 'Table'",
         "nothing": f"{tmp_path}/nothing does not exist",
         "pattern": f"{tmp_path}/no* matches nothing",
     }.items():
@@ -360,7 +360,7 @@ def test_hdfs(notebook: Notebook, hdfs: Hdfs, tmp_path: Path) -> None:
         tfrecord.register(spark)
         say(counts=counts, error=error)
     """)
-    assert said["counts"] == [1005, 1000, 1005, 1005] and f"{url}/out is there already" in said["error"]
+    assert said["counts"] == [1005, 1000, 1005, 1005] and f"{url}/out already exists" in said["error"]
     listed = hdfs.shell("-ls", "-C", f"/{tmp_path.name}/out").text.split()
     assert len(listed) == 6 and f"/{tmp_path.name}/out/_SUCCESS" in listed
 
@@ -380,7 +380,7 @@ def test_on_yarn_a_path_is_on_hdfs(yarn_cluster: dict[str, Any], tmp_path: Path)
                 error=failing(lambda: tfrecord.save(df, "{tmp_path.name}-home")))
         """)
         assert said["rows"] == 1000
-        assert f"/user/{said['user']}/{tmp_path.name}-home is there already" in said["error"]
+        assert f"/user/{said['user']}/{tmp_path.name}-home already exists" in said["error"]
         assert said["error"].startswith("hdfs://")
 
 
@@ -397,4 +397,4 @@ def test_dfutil(notebook: Notebook, tmp_path: Path) -> None:
             again=failing(lambda: dfutil.saveAsTFRecords(df, "{tmp_path}/out")))
     """)
     assert said["types"] == [["b", "binary"], ["d", "double"], ["l", "array<bigint>"], ["n", "bigint"], ["s", "string"]]
-    assert said["same"] and said["loaded"] == [True, False] and "is there already" in said["again"]
+    assert said["same"] and said["loaded"] == [True, False] and "already exists" in said["again"]

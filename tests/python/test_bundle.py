@@ -56,12 +56,12 @@ class Trainer:
         (lambda x, /: x, ["x"], "lambda() has the positional-only parameter 'x'"),
         (Trainer().fit, ["y"], "Trainer.fit() has no parameter 'y' (parameters: x)"),
         (Trainer(), [], "Trainer() has the required parameter 'x'"),
-        (functools.partial(training, dropout=1), ["lr"], "training() has no parameter 'lr' (parameters: learning_rate,"),
+        (functools.partial(training, dropout=1), ["lr"], "training() has no parameter 'lr' (parameters: learning_"),
         (7, ["x"], "7 is not a function"),
         ("training", ["x"], "'training' is not a function"),
     ],
 )
-def test_hyperparameters_that_do_not_fit_the_function_are_named(fn, names, sentence):
+def test_unknown_and_missing_hyperparameters_are_errors_that_name_them(fn, names, sentence):
     with pytest.raises(hopyard.Error) as caught:
         _bundle.check(fn, names)
     assert sentence in str(caught.value)
@@ -82,7 +82,7 @@ def test_hyperparameters_that_do_not_fit_the_function_are_named(fn, names, sente
         (max, ["x"]),  # it does not say what it takes
     ],
 )
-def test_whatever_can_be_called_with_them_is_taken(fn, names):
+def test_every_callable_that_matches_is_accepted(fn, names):
     _bundle.check(fn, names)
 
 
@@ -97,12 +97,12 @@ def test_whatever_can_be_called_with_them_is_taken(fn, names):
             lambda: experiment.grid_search(training, {"learning_rate": [1], "dropout": [1]}, direction=3),
             "invalid direction 3",
         ),
-        (lambda: experiment.launch(training), "training() needs 'learning_rate', 'dropout'"),
+        (lambda: experiment.launch(training), "training() has the required parameter 'learning_rate', 'dropout'"),
         (lambda: experiment.end(), "call experiment.begin() first"),
-        (lambda: experiment.launch(print, spark="yarn"), "spark takes a SparkSession"),
+        (lambda: experiment.launch(print, spark="yarn"), "spark must be a SparkSession"),
     ],
 )
-def test_what_cannot_be_is_said_before_anything_starts(call, sentence, monkeypatch):
+def test_invalid_calls_fail_before_anything_starts(call, sentence, monkeypatch):
     monkeypatch.setenv("HOPYARD_PROGRAM", "/nowhere/hopyard")
     with pytest.raises(hopyard.Error) as caught:
         call()
@@ -131,7 +131,7 @@ def test_settings_may_be_given_by_name_or_position_and_unknown_ones_are_named(mo
         cluster.run(print, colour="red")
 
 
-def test_the_direction_is_read_in_any_case():
+def test_direction_ignores_case():
     assert options(direction="MIN")[:2] == ["--min", "metric"]
     assert options(direction="Max", metric="accuracy")[:2] == ["--max", "accuracy"]
 
@@ -153,7 +153,7 @@ def test_settings_become_options():
     assert {"4G", "15m", "a,b", "--max-transfer", "1000000000"} <= set(pairs)
 
 
-def test_a_session_gives_its_applications_id_and_one_elsewhere_its_address():
+def test_session_sets_the_application_id_and_a_remote_one_the_address():
     class Context:
         master, applicationId = "local[2]", "local-17"
 
@@ -169,7 +169,7 @@ def test_a_session_gives_its_applications_id_and_one_elsewhere_its_address():
     assert "--parallel" not in options(spark=Context)
     where = ["--engine", "session", "--address", "127.0.0.1"]
     assert options(spark=Context)[-6:] == ["--app-id", "local-17", *where]
-    with pytest.raises(hopyard.Error, match="takes a SparkSession"):
+    with pytest.raises(hopyard.Error, match="must be a SparkSession"):
         options(spark="yarn")
 
 
@@ -270,13 +270,13 @@ def stubborn():
         ),
     ],
 )
-def test_what_cannot_be_pickled_is_named(fn, sentence):
+def test_unpicklable_variable_is_named(fn, sentence):
     with pytest.raises(hopyard.Error) as caught:
         _bundle.pickled(fn)
     assert sentence in str(caught.value)
 
 
-def test_the_big_variable_is_named_and_never_copied():
+def test_too_large_variable_is_named_without_copying_it():
     small, images = b"x" * 1000, bytearray(49 << 20)
 
     def training(x):
@@ -290,7 +290,7 @@ def test_the_big_variable_is_named_and_never_copied():
     )
 
 
-def test_a_function_of_a_module_goes_by_reference_and_a_local_one_by_value():
+def test_module_function_is_pickled_by_reference_and_local_one_by_value():
     assert pickle.loads(_bundle.pickled(training)) is training
     assert b"learning_rate" not in _bundle.pickled(training)
     factor = 3
@@ -380,7 +380,7 @@ def test_import_statements_within_the_function_are_found(modules):
     assert _references.preload(training) == ["scikit.deep.er", "scikit", "scikit.datasets", "plain"]
 
 
-def test_tensorflow_brings_keras_where_it_is_used(modules):
+def test_tf_keras_attribute_adds_keras_to_preload(modules):
     def with_keras(x):
         import tensorflow as tf
 
@@ -395,7 +395,7 @@ def test_tensorflow_brings_keras_where_it_is_used(modules):
     assert _references.preload(without) == ["tensorflow"]
 
 
-def test_the_users_modules_are_read_and_not_imported(modules):
+def test_user_modules_are_read_but_not_imported(modules):
     def training(x):
         import broken
         import missing
@@ -406,7 +406,7 @@ def test_the_users_modules_are_read_and_not_imported(modules):
     assert _references.preload(training) == ["plain", "scikit", "scikit.datasets", "tensorflow", "keras"]
 
 
-def test_functions_classes_and_objects_that_it_uses_are_followed(modules):
+def test_used_functions_classes_and_objects_are_followed(modules):
     class Model:
         def fit(self):
             import plain  # noqa: F401
@@ -439,14 +439,14 @@ def test_modules_in_variables_are_found():
     assert _references.preload(lambda x: (os, json, LOCK, x)) == []
 
 
-def test_an_import_behind_many_names_is_found(modules):
+def test_import_with_extended_arguments_is_found(modules):
     names = "".join(f"    name{i}\n" for i in range(300))
     namespace = {}
     exec(f"def training(x):\n{names}    import plain\n", namespace)
     assert _references.preload(namespace["training"]) == ["plain"]
 
 
-def test_functions_that_call_each_other_and_objects_in_circles_end():
+def test_recursive_functions_and_cyclic_objects_terminate():
     class Node:
         pass
 
@@ -479,7 +479,7 @@ def made_up(**changes):
     return Result(**{**facts, **changes})
 
 
-def test_a_result_says_what_it_is():
+def test_result_has_a_short_repr():
     assert (
         repr(made_up())
         == "<run 3 digits done: 1 done, 1 failed; best metric=0.5 in trial 1 (x=<b>, state=7)>"
@@ -511,7 +511,7 @@ def test_a_dataframe_has_a_row_for_each_trial():
     assert frame["metric"].isna().tolist() == [False, True]
 
 
-def test_a_dataframe_without_pandas_is_a_sentence(monkeypatch):
+def test_dataframe_without_pandas_is_an_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(hopyard.Error, match="needs pandas, which is not installed"):
         made_up().to_dataframe()
@@ -526,7 +526,7 @@ def test_a_dataframe_without_pandas_is_a_sentence(monkeypatch):
             {"state": "stopped"},
             130,
             hopyard.Stopped,
-            "run 3 was stopped when 1 trials were done; experiment.resume(3)",
+            "run 3 was stopped when 1 trials were done; continue it with experiment.resume(3)",
         ),
         ({"state": "interrupted"}, 1, hopyard.RunError, "the driver of run 3 has died; finished trials are stored"),
         (
@@ -538,7 +538,7 @@ def test_a_dataframe_without_pandas_is_a_sentence(monkeypatch):
         ({"trials": made_up().trials[1:]}, 1, hopyard.TrialsFailed, "the trial of run 3 failed: Traceback …"),
     ],
 )
-def test_what_is_no_result_is_raised(changes, status, error, sentence):
+def test_unfinished_runs_raise(changes, status, error, sentence):
     with pytest.raises(error) as caught:
         _start.conclude(made_up(**changes), status)
     assert sentence in str(caught.value)
@@ -551,7 +551,7 @@ def test_what_is_no_result_is_raised(changes, status, error, sentence):
 # ---- the program and its surroundings ------------------------------------------------------------
 
 
-def test_nothing_heavy_is_imported_with_it():
+def test_experiment_imports_nothing_heavy():
     code = "import sys, hopyard; from hopyard import experiment; hopyard.experiment; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
@@ -559,13 +559,13 @@ def test_nothing_heavy_is_imported_with_it():
     assert not {"cloudpickle", "pandas", "numpy", "IPython", "tensorflow", "tensorboard"} & set(loaded)
 
 
-def test_a_program_that_is_not_there_is_said(monkeypatch, tmp_path):
+def test_missing_program_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setenv("HOPYARD_PROGRAM", str(tmp_path / "hopyard"))
     with pytest.raises(hopyard.Error, match="cannot start .*/hopyard: No such file"):
         experiment.result(1)
 
 
-def test_the_program_is_the_one_of_the_variable_or_of_this_environment(monkeypatch):
+def test_program_is_found_by_variable_or_environment(monkeypatch):
     monkeypatch.setenv("HOPYARD_PROGRAM", "/some/hopyard")
     assert _program.find() == "/some/hopyard"
     assert _program.command("run", "--grid", "x=1", project="/p") == [
@@ -580,14 +580,14 @@ def test_the_program_is_the_one_of_the_variable_or_of_this_environment(monkeypat
     assert os.access(_program.find(), os.X_OK)
 
 
-def test_a_complaint_loses_its_name_and_the_notes_before_it():
+def test_error_message_drops_prefix_and_notes():
     assert (
-        _program.sentence("run", b"note: x\nhopyard run: --memory takes a size\n") == "memory= takes a size"
+        _program.error_message("run", b"note: x\nhopyard run: --memory takes a size\n") == "memory= takes a size"
     )
-    assert _program.sentence("run", b"Killed\n") == "Killed"
+    assert _program.error_message("run", b"Killed\n") == "Killed"
 
 
-def test_ctrl_c_is_noted_while_a_child_handles_it():
+def test_ctrl_c_is_recorded_while_a_child_handles_it():
     heard = []
     before = signal.signal(signal.SIGINT, lambda *args: heard.append(1))
     try:
@@ -600,7 +600,7 @@ def test_ctrl_c_is_noted_while_a_child_handles_it():
         signal.signal(signal.SIGINT, before)
 
 
-def test_ctrl_c_that_was_ignored_stays_so():
+def test_ignored_ctrl_c_stays_ignored():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with _display.interrupts():
@@ -609,7 +609,7 @@ def test_ctrl_c_that_was_ignored_stays_so():
         signal.signal(signal.SIGINT, before)
 
 
-def test_other_threads_leave_ctrl_c_alone():
+def test_other_threads_do_not_change_ctrl_c():
     seen = []
 
     def look():

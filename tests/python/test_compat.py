@@ -42,7 +42,7 @@ def test_importing_hopyard_does_not_import_compat(python):
     assert python(code=code).stdout == "False\n"
 
 
-def test_hops_is_ours_with_compat_an_installed_one_notwithstanding(python):
+def test_compat_takes_precedence_over_installed_hops(python):
     code = """
 import hopyard.compat, importlib.util
 import hops, hops.experiment
@@ -56,7 +56,7 @@ assert importlib.util.find_spec("json").origin == __import__("json").__file__
     assert python(code=code).stderr == ""
 
 
-def test_a_hops_that_was_imported_before_is_replaced_and_a_sentence_says_so(python):
+def test_hops_imported_before_is_replaced_with_a_warning(python):
     code = """
 import hops, hops.experiment
 from hops.experiment import whose
@@ -70,7 +70,7 @@ print(whose, hasattr(experiment, "grid_search"), hasattr(experiment, "whose"))
     assert "<string>:4" in done.stderr, "the warning points at the line to move"
 
 
-def test_our_hops_is_not_taken_for_anothers_when_compat_is_loaded_again(python):
+def test_reloading_compat_keeps_its_own_hops(python):
     code = """
 import hopyard.compat, hops, importlib
 importlib.reload(hopyard.compat)
@@ -80,7 +80,7 @@ assert sys.modules["hops"] is hops
     assert python(code=code).stderr == ""
 
 
-def test_the_whole_hops_is_imported_fast_and_without_tensorflow(python):
+def test_hops_imports_fast_and_without_tensorflow(python):
     code = """
 import hopyard.compat, sys
 from hops import experiment, tflauncher, allreduce, tensorboard, hdfs, devices, util, model
@@ -101,14 +101,14 @@ print(sorted(sys.modules.keys() & {"tensorflow", "numpy", "pandas", "pyspark"}))
         ("hdfs.project_id()", "a Hopsworks cluster"),
     ],
 )
-def test_what_nothing_can_stand_for_says_so_when_it_is_called(python, call, needs):
+def test_unsupported_hops_modules_raise_when_called(python, call, needs):
     module = call.partition(".")[0]
     said = python(code=f"import hopyard.compat\nfrom hops import {module}\n{call}", rc=1).stderr
     name = call.partition("(")[0]
-    assert f"Error: hops.{name}() needs {needs}, and hopyard has nothing that stands for it" in said
+    assert f"Error: hops.{name}() needs {needs}, which hopyard does not have" in said
 
 
-def test_names_that_hops_never_had_are_missing_in_the_usual_way(python):
+def test_unknown_names_raise_import_errors(python):
     code = """
 import hopyard.compat
 from hops import util, hdfs, featurestore
@@ -124,7 +124,7 @@ except ModuleNotFoundError as error:
 # ---- python -m hopyard.compat
 
 
-def test_a_script_runs_as_python_runs_it(python, tmp_path):
+def test_script_runs_like_under_python(python, tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "beside.py").write_text("here = True\n")
     (tmp_path / "sub" / "script.py").write_text(
@@ -147,13 +147,13 @@ def test_a_scripts_traceback_begins_in_the_script(python, tmp_path):
     assert python("-m", "hopyard.compat", "script.py", rc=1).stderr == python("script.py", rc=1).stderr
 
 
-def test_a_script_that_does_not_parse_is_shown_as_python_shows_it(python, tmp_path):
+def test_syntax_errors_look_like_pythons(python, tmp_path):
     (tmp_path / "script.py").write_text("x = (1,\n")
     ours, theirs = (python(*way, "script.py", rc=1).stderr for way in (("-m", "hopyard.compat"), ()))
     assert ours.replace(f"{tmp_path}/", "") == theirs.replace(f"{tmp_path}/", "")
 
 
-def test_a_scripts_exit_status_is_ours(python, tmp_path):
+def test_exit_status_is_the_scripts(python, tmp_path):
     (tmp_path / "script.py").write_text("import sys; sys.exit(7)")
     assert python("-m", "hopyard.compat", "script.py", rc=7).stderr == ""
 
@@ -167,5 +167,5 @@ def test_a_script_that_is_interrupted_dies_of_the_signal(python, tmp_path):
 @pytest.mark.parametrize(
     ("args", "said"), [((), "usage: "), (("missing.py",), "there is no file 'missing.py'")]
 )
-def test_a_missing_script_is_a_sentence(python, args, said):
+def test_missing_script_is_an_error(python, args, said):
     assert said in python("-m", "hopyard.compat", *args, rc=1).stderr

@@ -37,11 +37,11 @@ TYPES = {"a": "double", "b": "binary", "e": "string", "f": "array<double>", "l":
          "w": "array<string>", "z": "bigint"}  # fmt: skip
 
 
-def test_it_is_ours() -> None:
+def test_dfutil_is_hopyards() -> None:
     assert dfutil.__file__.startswith(hopyard.__path__[0]) and dfutil.__name__ == "tensorflowonspark.dfutil"
 
 
-def test_a_schema_is_sorted_and_told_what_is_binary() -> None:
+def test_inferred_schema_is_sorted_and_marks_binary_features() -> None:
     schema = dfutil.infer_schema(EXAMPLE, ["b"])
     assert {field.name: field.dataType.simpleString() for field in schema} == TYPES
     assert schema.names == sorted(schema.names) and all(field.nullable for field in schema)
@@ -89,7 +89,7 @@ def test_a_data_frame_is_saved_and_loaded(spark: Any, tmp_path: Path) -> None:
     folder = str(tmp_path / "out")
     dfutil.saveAsTFRecords(df, folder)
     assert "_SUCCESS" in os.listdir(folder)
-    with pytest.raises(hopyard.FileExists, match="is there already"):
+    with pytest.raises(hopyard.FileExists, match="already exists"):
         dfutil.saveAsTFRecords(df, folder)
     found = dfutil.loadTFRecords(spark.sparkContext, folder, binary_features=["b"])
     assert found.dtypes == [("b", "binary"), ("d", "double"), ("l", "array<bigint>"), ("n", "bigint"), ("s", "string")]
@@ -97,7 +97,7 @@ def test_a_data_frame_is_saved_and_loaded(spark: Any, tmp_path: Path) -> None:
     assert dfutil.isLoadedDF(found) and not dfutil.isLoadedDF(df) and dfutil.loadedDF[found] == folder
 
 
-def test_what_tensorflow_wrote_is_loaded(spark: Any, tmp_path: Path) -> None:
+def test_files_written_by_tensorflow_are_loaded(spark: Any, tmp_path: Path) -> None:
     """Of binary features with several values all are kept."""
     with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecords")) as file:
         file.write(EXAMPLE.SerializeToString())
@@ -109,6 +109,6 @@ def test_what_tensorflow_wrote_is_loaded(spark: Any, tmp_path: Path) -> None:
     assert second.b == [b"\xfe", b"\xfd"] and second.a is None and second.l is None
 
 
-def test_a_folder_without_records_is_named(spark: Any, tmp_path: Path) -> None:
-    with pytest.raises(hopyard.Error, match="there is no record in .* to take a schema from"):
+def test_directory_without_records_is_an_error(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(hopyard.Error, match="there is no record in .* to infer a schema from"):
         dfutil.loadTFRecords(spark.sparkContext, str(tmp_path))

@@ -48,7 +48,7 @@ def everything(state):
 # ---- states -----------------------------------------------------------------------------------
 
 
-def test_objects_go_back_to_the_last_commit():
+def test_restore_resets_objects_to_the_last_commit():
     state = elastic.ObjectState(hvd.broadcast_object, hvd.rank, epoch=0, notes=["a"])
     state.epoch, state.notes = 3, ["b"]
     state.restore()
@@ -62,7 +62,7 @@ def test_objects_go_back_to_the_last_commit():
     assert state.epoch == 5
 
 
-def test_a_model_and_its_optimizer_go_back_to_the_last_commit(kit):
+def test_restore_resets_model_and_optimizer(kit):
     model = model_of(kit)
     state = elastic.KerasState(model, batch=0, epoch=0)
     began = everything(state)
@@ -83,7 +83,7 @@ def test_a_model_and_its_optimizer_go_back_to_the_last_commit(kit):
         np.testing.assert_array_equal(before, now)
 
 
-def test_an_optimizer_of_old_is_kept_too():
+def test_restore_resets_legacy_optimizer():
     model = model_of(tf_keras, tf_keras.optimizers.legacy.SGD(0.1, momentum=0.9))
     state = elastic.KerasState(model)
     began = everything(state)
@@ -93,7 +93,7 @@ def test_an_optimizer_of_old_is_kept_too():
         np.testing.assert_array_equal(before, now)
 
 
-def test_an_optimizer_has_all_its_variables_when_the_state_is_made(kit):
+def test_state_builds_the_optimizers_variables(kit):
     """A rank that is new must have as many as those that have trained."""
     model = model_of(kit)
     count = len(elastic.KerasState(model)._variables())
@@ -108,7 +108,7 @@ def test_a_model_must_be_built(kit):
         elastic.KerasState(model)
 
 
-def test_variables_go_back_to_the_last_commit():
+def test_restore_resets_variables():
     one, two = tf.Variable([1.0, 2.0]), tf.Variable(3)
     state = elastic.TensorFlowState(variables=[one, two], batch=7)
     one.assign([9.0, 9.0])
@@ -119,7 +119,7 @@ def test_variables_go_back_to_the_last_commit():
     state.sync()
 
 
-def test_variables_of_a_graph_go_back_by_their_session():
+def test_restore_resets_graph_variables_by_their_session():
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         variable = tf.compat.v1.get_variable("v", initializer=1.0, use_resource=True)
         session.run(tf.compat.v1.global_variables_initializer())
@@ -167,13 +167,13 @@ def lost_in_an_op():
 
 
 @pytest.mark.parametrize("error", [HorovodInternalError("rank 1 is lost"), lost_in_an_op()])
-def test_after_a_loss_it_begins_anew_with_the_last_commit(state, error):
+def test_loss_of_a_rank_restarts_from_the_last_commit(state, error):
     train, began = counting(state, error)
     assert train(state, 1) == 3 and began == [0, 1]
     assert os.environ["HOROVOD_SIZE"] == "1" and hvd.is_initialized()
 
 
-def test_when_others_come_nothing_is_lost(state):
+def test_new_ranks_do_not_reset_the_state(state):
     train, began = counting(state, HostsUpdatedInterrupt(skip_sync=True))
     assert train(state, 1) == 4 and began == [0, 2]
 
@@ -186,20 +186,20 @@ def test_when_others_come_nothing_is_lost(state):
         tf.errors.FailedPreconditionError(None, None, "Horovod: ranks disagree"),
     ],
 )
-def test_other_errors_are_the_users(state, error):
+def test_other_errors_are_raised(state, error):
     with pytest.raises(type(error)) as raised:
         counting(state, error)[0](state, 1)
     assert raised.value is error
 
 
-def test_those_who_want_to_know_are_told_of_a_change(state):
+def test_reset_callbacks_are_called_after_a_change(state):
     told = []
     state.register_reset_callbacks([lambda: told.append("first"), lambda: told.append(hvd.size())])
     counting(state, HorovodInternalError("lost"))[0](state, 1)
     assert told == ["first", 1]
 
 
-def test_commit_lets_others_in(state):
+def test_commit_accepts_new_ranks(state):
     state.on_hosts_updated(0, 0)
     state.epoch = 4
     with pytest.raises(HostsUpdatedInterrupt) as raised:
@@ -212,7 +212,7 @@ def test_commit_lets_others_in(state):
     state.commit()
 
 
-def test_the_ranks_may_not_change_more_often_than_the_limit(state, monkeypatch):
+def test_reset_limit_ends_the_training(state, monkeypatch):
     monkeypatch.setenv("HOPYARD_RESET_LIMIT", "1")
     assert counting(state, HorovodInternalError("one"))[0](state, 1)
     again = counting(state, HorovodInternalError("one"), HorovodInternalError("two"))[0]
@@ -220,7 +220,7 @@ def test_the_ranks_may_not_change_more_often_than_the_limit(state, monkeypatch):
         again(state, 1)
 
 
-def test_horovods_exceptions_are_both_families():
+def test_horovod_exceptions_derive_from_both_base_classes():
     for error in (HorovodInternalError, HostsUpdatedInterrupt):
         assert issubclass(error, hopyard.Error) and issubclass(error, RuntimeError)
 
@@ -228,7 +228,7 @@ def test_horovods_exceptions_are_both_families():
 # ---- callbacks --------------------------------------------------------------------------------
 
 
-def test_states_follow_fit(kit):
+def test_callbacks_update_the_state_during_fit(kit):
     model = model_of(kit)
     state = elastic.KerasState(model, batch=0, epoch=0)
     seen = []
@@ -242,7 +242,7 @@ def test_states_follow_fit(kit):
     assert state.epoch == 3, "epochs are counted over all calls"
 
 
-def test_fit_goes_on_after_an_interrupt(kit):
+def test_fit_continues_after_an_interrupt(kit):
     """What was traced before is traced again: it may have known another number of ranks."""
     model = model_of(kit, hvd.DistributedOptimizer(kit.optimizers.SGD(0.01)))
     state = elastic.KerasState(model, batch=0, epoch=0)

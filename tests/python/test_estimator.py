@@ -62,13 +62,13 @@ def test_a_parameter_that_is_none_keeps_its_default():
     assert KerasEstimator(batch_size=None, num_proc=None).getBatchSize() == 32
 
 
-def test_an_unknown_parameter_is_refused_with_those_there_are():
+def test_unknown_parameter_is_an_error_that_lists_the_known():
     with pytest.raises(TypeError, match=r"KerasEstimator has no parameter 'batchsize' \(parameters: .*batch_size"):
         KerasEstimator(batchsize=3)
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_parameter_that_is_not_served_is_refused(name):
+def test_unsupported_parameter_is_an_error(name):
     with pytest.raises(hopyard.Error, match=f"KerasEstimator does not serve {name}: hopyard reads rows with tf.data"):
         KerasEstimator(**{name: ["x"]})
     estimator = KerasEstimator(model=keras.Sequential([keras.Input((1,))]), store=Store.create("x"), label_cols=["y"])
@@ -181,7 +181,7 @@ def test_a_store_on_hdfs():
     (lambda: HDFSStore("file:///a"), "a HDFSStore serves hdfs://, hopsfs://, not file://"),
     (lambda: DBFSLocalStore("/dbfs/a"), "DBFSLocalStore is not served"),
 ])
-def test_a_store_that_is_not_served_says_so(make, why):
+def test_unsupported_store_is_an_error(make, why):
     with pytest.raises(hopyard.Error, match=why):
         make()
 
@@ -320,7 +320,7 @@ def group():
     hvd.shutdown()
 
 
-def test_rows_become_what_the_model_takes(tmp_path, group):
+def test_rows_are_converted_to_model_inputs(tmp_path, group):
     """Inputs in their order and type, labels, and weights; shuffled only if that is wanted."""
     part = stored(tmp_path, COLUMNS)
     features = [Tensor("s", 1, 1, [-1, 1], "string"), Tensor("x", 2, 2, [-1, 1, 2], "float16")]
@@ -414,7 +414,7 @@ def test_a_checkpoint_in_hdf5_keeps_the_state_of_legacy_optimizers(tmp_path, mon
     assert "legacy" in type(again).__module__ and int(again.iterations) == 8 and len(again.get_weights()) == 3
 
 
-def test_a_run_that_is_not_to_be_saved_leaves_nothing(tmp_path, monkeypatch, group):
+def test_run_without_saving_leaves_no_files(tmp_path, monkeypatch, group):
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
     here = Here()
     store = Store.create(str(tmp_path / "store"), save_runs=False)
@@ -448,7 +448,7 @@ def test_a_training_leaves_its_model_checkpoints_and_logs(tmp_path, group, kit):
     assert int(model.optimizer.iterations) == 6 and type(model.optimizer).__name__ == "SGD"
 
 
-def test_the_best_model_is_kept_where_the_callback_says_so(tmp_path, group, kit, monkeypatch):
+def test_checkpoint_callback_keeps_the_best_model(tmp_path, group, kit, monkeypatch):
     """And checkpoints have the learning rate of one rank, whatever the number of ranks."""
     part = stored(tmp_path, COLUMNS)
     rates = []
@@ -478,6 +478,6 @@ def test_a_checkpoint_callback_that_never_saves_is_an_error(tmp_path, group):
         _training.train(job(tmp_path, keras, part, checkpoint_callback=best))
 
 
-def test_a_store_that_a_rank_does_not_see_is_said_so(tmp_path, group):
+def test_store_that_a_rank_cannot_read_is_an_error(tmp_path, group):
     with pytest.raises(hopyard.Error, match="rank 0 cannot read the store: .*; a store must be seen by all executors"):
         _training.train(job(tmp_path, keras, stored(tmp_path, COLUMNS), model=str(tmp_path / "not-there.keras")))

@@ -46,7 +46,7 @@ def bare(folder: Path) -> str:
     return str(folder)
 
 
-def test_what_was_unpacked_serves_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpacked_archive_is_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with contextlib.ExitStack() as held:
         folder = Path(_executor._unpacked(*_package_archive.archive(), held))
@@ -56,12 +56,12 @@ def test_what_was_unpacked_serves_again(tmp_path: Path, monkeypatch: pytest.Monk
         assert (folder / "bin/hopyard").is_file() and not (folder / "bin/hopyard").is_symlink()
 
 
-def test_what_others_could_have_put_there_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_writable_by_others_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with contextlib.ExitStack() as held:
         folder = Path(_executor._unpacked(*_package_archive.archive(), held))
         folder.chmod(0o770)
-        with pytest.raises(PermissionError, match="no program is run from there: remove it"):
+        with pytest.raises(PermissionError, match="no program is run from there; remove it"):
             _executor._unpacked(*_package_archive.archive(), held)
         folder.chmod(0o700)
         folder.rename(tmp_path / "elsewhere")
@@ -82,7 +82,7 @@ def test_a_full_disk_leaves_nothing_half_unpacked(tmp_path: Path, monkeypatch: p
         subprocess.run(["umount", "--lazy", tmp_path], check=True)
 
 
-def test_program_and_libraries_run_from_memory_where_folders_may_not_execute(noexec: Path, tmp_path: Path) -> None:
+def test_program_and_libraries_run_from_memory_on_noexec_file_systems(noexec: Path, tmp_path: Path) -> None:
     """By a Python that has no hopyard, but TensorFlow, which loads the plugin."""
     code = "import hopyard._tensorflow.ops as t; t.ensure_loaded(); print(t.library(), t._hopyard.__file__)"
     for _ in range(2):
@@ -116,25 +116,25 @@ def started(folder: Path, program: bytes) -> str:
     return str(refused.value)
 
 
-def test_a_program_of_another_machine_is_said(tmp_path: Path) -> None:
+def test_program_for_another_architecture_is_an_error(tmp_path: Path) -> None:
     ours = bytearray(Path(_program.find()).read_bytes())
     ours[18:20] = b"\x16\x00"  # e_machine: S/390
-    assert started(tmp_path, bytes(ours)) == f"hopyard's program is not made for this machine, {platform.machine()}"
+    assert started(tmp_path, bytes(ours)) == f"hopyard's program is not built for this machine ({platform.machine()})"
 
 
-def test_a_machine_without_glibc_is_said(tmp_path: Path) -> None:
+def test_machine_without_glibc_is_an_error(tmp_path: Path) -> None:
     ours = Path(_program.find()).read_bytes()
     loader = re.search(rb"/lib[^\0]*/ld-linux[^\0]*", ours)
     assert loader
     other = ours.replace(loader[0], loader[0][:-1] + b"9", 1)
-    assert started(tmp_path, other) == "hopyard's program needs a Linux with glibc, and here is none"
+    assert started(tmp_path, other) == "hopyard's program needs a Linux with glibc, which this machine does not have"
 
 
-def test_a_machine_where_nothing_may_be_executed_is_said(noexec: Path) -> None:
+def test_machine_without_executable_memory_or_disk_is_an_error(noexec: Path) -> None:
     """Neither in its folders nor from memory: no link has taken the program's place."""
     folder = noexec / "unpacked"
     folder.mkdir()
-    assert started(folder, b"\x7fELF") == f"nothing may be executed in {noexec}, nor from memory (vm.memfd_noexec)"
+    assert started(folder, b"\x7fELF") == f"cannot execute programs in {noexec}, nor from memory (vm.memfd_noexec)"
 
 
 @pytest.mark.parametrize(
@@ -153,11 +153,11 @@ def test_a_machine_where_nothing_may_be_executed_is_said(noexec: Path) -> None:
         ),
     ],
 )
-def test_the_loaders_words_become_a_sentence(said: list[str], sentence: str) -> None:
-    assert sentence in _executor._verdict(1, said)
+def test_loader_output_becomes_one_message(said: list[str], sentence: str) -> None:
+    assert sentence in _executor._end_reason(1, said)
 
 
-def test_an_agent_that_a_signal_has_ended_is_told_from_one_that_failed() -> None:
+def test_agent_killed_by_a_signal_is_distinguished_from_failure() -> None:
     """By that the driver knows that the executor lived: a trial may have killed it."""
-    assert _executor._verdict(-9, ["its last words"]) == f"{_executor.KILLED} 9"
-    assert _executor.KILLED not in _executor._verdict(1, [])
+    assert _executor._end_reason(-9, ["its last words"]) == f"{_executor.KILLED} 9"
+    assert _executor.KILLED not in _executor._end_reason(1, [])

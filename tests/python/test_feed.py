@@ -114,7 +114,7 @@ def test_spark_rows_arrive_unchanged(name: str, hub: _hopyard.Hub) -> None:
     assert [hasattr(row, "__fields__") for row in found] == [hasattr(row, "__fields__") for row in rows]
 
 
-def test_many_rows_go_through_a_small_ring(name: str, hub: _hopyard.Hub) -> None:
+def test_many_rows_pass_a_small_ring(name: str, hub: _hopyard.Hub) -> None:
     rows = [(f"{i}" * (i % 50), [float(i)] * 100, {"n": i}) for i in range(5000)]
     feed = threading.Thread(target=_feeders.feeder(name, size=1 << 16), args=(rows,))
     feed.start()
@@ -154,7 +154,7 @@ def test_columns_are_numpy_arrays(name: str, hub: _hopyard.Hub) -> None:
         assert feed.columns(30).tolist() == [None] * 10
 
 
-def test_columns_are_put_at_once(name: str, hub: _hopyard.Hub) -> None:
+def test_columns_are_sent_without_conversion_to_rows(name: str, hub: _hopyard.Hub) -> None:
     import pyarrow as pa
 
     x, y = np.random.rand(5000, 100).astype(np.float32), np.arange(5000)
@@ -312,7 +312,7 @@ def test_descriptor_of_the_manager_is_polled(name: str, hub: _hopyard.Hub) -> No
         def fileno(self) -> int:
             return reads
 
-        def hear(self) -> None:
+        def handle_message(self) -> None:
             assert os.read(reads, 1) == b"x"
             self.hub.end()
 
@@ -374,7 +374,7 @@ def test_terminate_stops_a_feeder_that_waits_for_space(name: str, hub: _hopyard.
     assert ended(feeder) == (0, "False\n")
     assert manager.state == {"state": "terminating"} and data.should_stop() and data.next_batch(5) == []
     assert _feeders.feeder(name)([1, 2, 3]) is False  # a later feeder
-    with pytest.raises(hopyard.Error, match="has had enough rows, and has given 0 results for 3"):
+    with pytest.raises(hopyard.Error, match="takes no more rows, and has returned 0 results for 3"):
         list(_feeders.infer(name, [1, 2, 3]))
 
 

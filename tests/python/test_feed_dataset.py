@@ -225,7 +225,7 @@ def test_changed_rows_are_an_error_after_the_rows_before_them(name: str, feed: _
             next(batches)
         assert feed.next_batch(3) == ["x"] * 3
         source.put([None] * 3)
-        with pytest.raises(tf.errors.InvalidArgumentError, match="pickled; take such rows by next_batch or columns"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="pickled; read such rows with next_batch or columns"):
             feed.dataset(3)
 
 
@@ -239,14 +239,14 @@ def test_signature_may_be_ragged_or_leave_the_shape_open(name: str, feed: _data_
 
 
 def test_invalid_signatures_are_refused(feed: _data_feed.DataFeed, hub: _hopyard.Hub) -> None:
-    for signature, match in ((tf.TensorSpec([], tf.int64), "the first dimension is"), (3, "a signature has"),
-                             (tf.TensorSpec([None], tf.complex64), "has no complex64"),
-                             (tf.TensorSpec([7], tf.int64), "wants batches of 7")):  # fmt: skip
+    for signature, match in ((tf.TensorSpec([], tf.int64), "has no batch dimension"), (3, "a signature must have"),
+                             (tf.TensorSpec([None], tf.complex64), "type complex64 is not supported"),
+                             (tf.TensorSpec([7], tf.int64), "needs batch_size=7")):  # fmt: skip
         with pytest.raises(ValueError, match=match):
             feed.dataset(4, signature=signature)
-    with pytest.raises(ValueError, match="at least one row"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         feed.dataset(0)
-    with pytest.raises(ValueError, match="would leave rows without a result"):
+    with pytest.raises(ValueError, match="would drop rows that need a result"):
         _data_feed.DataFeed(Manager(hub), train_mode=False).dataset(4, drop_remainder=True)
     hub.end()
     assert list(feed.dataset(4)) == [] and feed.should_stop()
@@ -340,7 +340,7 @@ def test_descriptor_of_the_manager_is_polled(name: str, hub: _hopyard.Hub) -> No
         def fileno(self) -> int:
             return reads
 
-        def hear(self) -> None:
+        def handle_message(self) -> None:
             assert os.read(reads, 1) == b"x"
             self.hub.end()
 

@@ -49,7 +49,7 @@ def returned_by(folder):
     return allreduce._returned(SimpleNamespace(trials=[trial])), cluster._returned(trial)
 
 
-def test_a_result_is_read_where_nobody_else_can_have_written_it(tmp_path):
+def test_result_is_read_if_no_other_user_can_have_written_it(tmp_path):
     (tmp_path / "result.pickle").write_bytes(pickle.dumps((0, "mine")))
     (tmp_path / "result.pickle").chmod(0o644)
     assert returned_by(tmp_path) == (["mine"], ("mine",))
@@ -84,7 +84,7 @@ def test_a_result_that_another_user_may_have_written_is_not_read(tmp_path, spoil
         assert why in str(refused.value) and f"'{path}'" in str(refused.value)
 
 
-def test_a_result_is_written_through_no_link(tmp_path):
+def test_result_is_not_written_through_a_link(tmp_path):
     (tmp_path / "kept").write_bytes(b"precious")
     (tmp_path / f"result.json.{os.getpid()}.tmp").symlink_to("kept")
     before = os.umask(0)
@@ -113,7 +113,7 @@ def test_a_result_is_written_through_no_link(tmp_path):
         (lambda d: _hopyard.stat("s3://bucket/x"), OSError, errno.EPROTONOSUPPORT),
     ],
 )
-def test_errors_are_hopyards_and_pythons_own(folder, call, kind, number):
+def test_errors_derive_from_hopyards_and_pythons_classes(folder, call, kind, number):
     with pytest.raises(hopyard.Error) as caught:
         call(folder)
     error = caught.value
@@ -134,7 +134,7 @@ print(_hopyard.access(sys.argv[1], os.R_OK), _hopyard.access(sys.argv[1], os.F_O
 """
 
 
-def test_what_may_not_be_done_is_a_permission_error():
+def test_denied_access_is_a_permission_error():
     need_root("to become another user")
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
@@ -145,7 +145,7 @@ def test_what_may_not_be_done_is_a_permission_error():
     assert done.stdout.splitlines() == ["FileForbidden True", "FileForbidden True", "False True"], done.stderr
 
 
-def test_an_error_travels_between_processes(folder):
+def test_errors_can_be_pickled(folder):
     with pytest.raises(hopyard.FileNotFound) as caught:
         _hopyard.stat(f"{folder}/none")
     again = pickle.loads(pickle.dumps(caught.value))
@@ -154,7 +154,7 @@ def test_an_error_travels_between_processes(folder):
     )  # fmt: skip
 
 
-def test_a_name_that_is_no_text_is_the_same_in_all_calls(tmp_path):
+def test_names_that_are_not_utf8_work_in_all_calls(tmp_path):
     name = os.fsdecode(bytes(tmp_path) + b"/\xff")
     File(name, "w").close()
     assert [os.fsencode(e.name) for e in _hopyard.list(tmp_path)] == [b"\xff"]
@@ -168,7 +168,7 @@ def test_a_name_that_is_no_text_is_the_same_in_all_calls(tmp_path):
 # ---- open files
 
 
-def test_bytes_are_read_at_any_place(folder):
+def test_bytes_are_read_at_any_offset(folder):
     with File(f"{folder}/file") as file:
         assert file.size == 256 * 1024 and not file.closed
         assert file.pread(3, 255) == b"\xff\x00\x01"
@@ -182,7 +182,7 @@ def test_bytes_are_read_at_any_place(folder):
             call()
 
 
-def test_whatever_has_a_buffer_is_read_into_and_written(tmp_path):
+def test_every_buffer_can_be_read_into_and_written(tmp_path):
     numbers = array.array("d", [1.5, -2.5, 3.5])
     with File(tmp_path / "numbers", "w") as file:
         assert file.write(numbers) == 24 and file.write(memoryview(b"abcdef")[2:4]) == 2
@@ -202,7 +202,7 @@ def test_threads_read_one_file_at_once(folder):
     assert b"".join(parts) == bytes(range(256)) * 1024
 
 
-def test_a_file_that_is_closed_while_others_read_is_closed_when_they_are_done(folder):
+def test_close_waits_for_concurrent_reads(folder):
     for _ in range(50):
         file, begin = File(f"{folder}/file"), threading.Barrier(5)
 
@@ -222,12 +222,12 @@ def test_a_file_that_is_closed_while_others_read_is_closed_when_they_are_done(fo
 
 
 @pytest.mark.parametrize("mode", ["", "rw", "r+", "z", "wx"])
-def test_a_mode_that_is_none_says_so(folder, mode):
+def test_invalid_mode_is_an_error(folder, mode):
     with pytest.raises(ValueError, match="'r', 'w', 'x' or 'a'"):
         File(f"{folder}/file", mode)
 
 
-def test_a_raw_file_is_one_of_pythons(folder):
+def test_raw_file_is_a_python_io_object(folder):
     url = f"file://{folder}/file"
     with open_url(url, "r") as file:
         assert isinstance(file.raw, Raw) and file.name == url and file.readable() and file.seekable()
@@ -271,7 +271,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_ctrl_c_ends_a_call_that_waits_and_other_threads_go_on_meanwhile():
+def test_ctrl_c_ends_a_blocked_call_while_other_threads_run():
     """For a NameNode that takes a connection and says nothing; no real one can be made to do that."""
     with socket.create_server(("127.0.0.1", 0)) as mute:
         words = [sys.executable, "-c", SCRIPT, str(mute.getsockname()[1])]

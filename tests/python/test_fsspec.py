@@ -38,7 +38,7 @@ def top(tmp_path):
     return str(tmp_path)
 
 
-def test_fsspec_finds_it_in_place_of_its_own_and_nobody_imports_it():
+def test_fsspec_uses_it_instead_of_its_own_without_an_import():
     code = (
         "import fsspec, sys\n"
         "print('hopyard' in sys.modules)\n"
@@ -51,7 +51,7 @@ def test_fsspec_finds_it_in_place_of_its_own_and_nobody_imports_it():
     assert done.stdout.splitlines() == found, done.stderr
 
 
-def test_names_know_their_cluster():
+def test_urls_select_their_cluster():
     fs = HopyardFileSystem(host="nn", port=8020)
     assert fs._strip_protocol(["hdfs://nn:8020/a/b/", "hopsfs://nn/a", "/a", "a"]) == ["/a/b", "/a", "/a", "/a"]
     assert fs.unstrip_protocol("/a") == "hdfs://nn:8020/a" and fs._parent("hdfs://nn:8020/a") == "/"
@@ -92,7 +92,7 @@ def test_parts_of_files_are_read(fs, top):
     assert fs.head(path, 3) == b"012" and fs.tail(path, 3) == b"789" and fs.read_block(path, 4, 2) == b"45"
 
 
-def test_many_parts_are_read_at_once_and_a_failure_is_one_parts(fs, top):
+def test_many_ranges_are_read_in_parallel_and_fail_separately(fs, top):
     path, none = f"{top}/a.csv", f"{top}/none"
     starts = [i % 9 for i in range(100)]
     assert fs.cat_ranges([path] * 100, starts, [s + 2 for s in starts]) == [b"0123456789"[s : s + 2] for s in starts]
@@ -105,7 +105,7 @@ def test_many_parts_are_read_at_once_and_a_failure_is_one_parts(fs, top):
         fs.cat_ranges([path], [0, 1], [1])
 
 
-def test_files_are_written_appended_to_and_made_only_if_new(fs, top):
+def test_files_are_written_appended_and_created_exclusively(fs, top):
     with fs.open(f"{top}/new", "wb") as file:
         file.write(b"1" * 3_000_000)
     with fs.open(f"{top}/new", "ab") as file:
@@ -131,7 +131,7 @@ def test_files_are_written_appended_to_and_made_only_if_new(fs, top):
     assert fs.open(f"{top}/z.gz", compression="infer").read() == b"packed"
 
 
-def test_files_and_folders_are_moved_copied_and_removed(fs, top):
+def test_files_and_directories_are_moved_copied_and_removed(fs, top):
     fs.mv(f"{top}/a.csv", f"{top}/sub")
     fs.mv(f"{top}/sub/b.csv", f"{top}/b.csv")
     assert fs.find(top) == [f"{top}/b.csv", f"{top}/sub/a.csv", f"{top}/sub/deep/c.txt"]
@@ -153,7 +153,7 @@ def test_files_and_folders_are_moved_copied_and_removed(fs, top):
     assert fs.ls(top, detail=False) == [f"{top}/copies", f"{top}/sub"]
 
 
-def test_files_come_and_go_between_machines(fs, top, tmp_path_factory):
+def test_files_are_uploaded_and_downloaded(fs, top, tmp_path_factory):
     here = tmp_path_factory.mktemp("here")
     fs.get(f"{top}/sub", str(here / "got"), recursive=True)
     assert (here / "got" / "deep" / "c.txt").read_bytes() == b"cc"
@@ -172,7 +172,7 @@ def test_a_transaction_shows_all_its_files_at_its_end_or_none(fs, top):
             file.write(b"1")
         fs.pipe_file(f"{top}/a.csv", b"new")
         assert not fs.exists(f"{top}/t1") and fs.cat(f"{top}/a.csv") == b"0123456789"
-        with pytest.raises(ValueError, match="append to one outside"):
+        with pytest.raises(ValueError, match="append outside of it"):
             fs.open(f"{top}/a.csv", "ab")
     assert fs.cat(f"{top}/t1") == b"1" and fs.cat(f"{top}/a.csv") == b"new"
     before = os.listdir(top)
@@ -183,7 +183,7 @@ def test_a_transaction_shows_all_its_files_at_its_end_or_none(fs, top):
     assert os.listdir(top) == before, "nothing of it is left"
 
 
-def test_pandas_and_arrow_read_and_write_by_it(fs, top):
+def test_pandas_and_arrow_read_and_write_through_fsspec(fs, top):
     import pandas
     from pyarrow import dataset
     frame = pandas.DataFrame({"x": range(1000), "y": [str(i) for i in range(1000)]})

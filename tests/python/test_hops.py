@@ -72,46 +72,46 @@ class Session:
 # ---- the project
 
 
-def test_project_path_ends_in_a_slash_and_is_the_folder_named_by_the_environment(project):
+def test_project_path_ends_in_a_slash_and_follows_the_environment(project):
     assert hdfs.project_path() == f"{project}/"
     assert hdfs.project_name() == "demo"
     assert hdfs.project_user() == f"demo__{getpass.getuser()}"
 
 
-def test_the_project_is_the_folder_we_are_in_where_nothing_else_is_said(project, monkeypatch, tmp_path):
+def test_project_defaults_to_the_current_directory(project, monkeypatch, tmp_path):
     monkeypatch.delenv("HOPYARD_PROJECT")
     monkeypatch.chdir(tmp_path)
     assert hdfs.project_path() == f"{tmp_path}/"
 
 
-def test_a_trial_knows_its_project_even_if_the_environment_names_another(
+def test_project_of_a_trial_takes_precedence_over_the_environment(
     trial, project, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("HOPYARD_PROJECT", str(tmp_path / "elsewhere"))
     assert hdfs.project_path() == f"{project}/"
 
 
-def test_the_project_gets_its_folders_when_it_is_first_used(project):
+def test_first_use_creates_the_projects_directories(project):
     assert os.listdir(project) == []
     hdfs.project_path()
     assert sorted(os.listdir(project)) == ["Jupyter", "Logs", "Models", "Resources"]
 
 
-def test_another_project_lies_beside_ours_and_is_not_made(project):
+def test_sibling_project_is_not_created(project):
     assert hdfs.project_path("other") == f"{project.parent}/other/"
     assert hdfs.project_path("demo") == f"{project}/"
     assert os.listdir(project.parent) == ["demo"]
 
 
-def test_a_project_that_cannot_be_furnished_is_a_sentence(project, monkeypatch):
+def test_unwritable_project_is_an_error(project, monkeypatch):
     monkeypatch.setenv("HOPYARD_PROJECT", "/proc/demo")
     with pytest.raises(
-        hopyard.Error, match="cannot make the folder 'Resources' of the project '/proc/demo': .*; set"
+        hopyard.Error, match="cannot create the directory 'Resources' of the project '/proc/demo': .*; set"
     ):
         hdfs.project_path()
 
 
-def test_a_project_on_hdfs_is_named_by_its_folder(project, monkeypatch):
+def test_project_on_hdfs_is_named_by_its_directory(project, monkeypatch):
     """All that needs its NameNode is tests/e2e/test_hdfs_module.py's."""
     monkeypatch.setenv("HOPYARD_PROJECT", "hdfs://nn:8020/Projects/demo/")
     assert hdfs.project_name() == "demo"
@@ -135,27 +135,27 @@ def test_a_project_on_hdfs_is_named_by_its_folder(project, monkeypatch):
         ("", "{project}"),
     ],
 )
-def test_paths_are_the_projects(project, path, is_):
+def test_relative_paths_are_in_the_project(project, path, is_):
     expected = os.path.normpath(is_.format(project=project))
     assert hdfs.abs_path(path.format(project=project)) == expected
 
 
 @pytest.mark.parametrize("path", ["../../x", "Resources/../../../x", "{project}/../../x", "/Projects/demo/../../x"])
-def test_no_path_leads_out_of_the_projects_and_its_neighbours(project, path):
+def test_paths_outside_of_the_project_and_its_siblings_are_errors(project, path):
     """One dot too many, and something else would be removed."""
     outside = project.parent.parent / "x"
     outside.write_text("precious")
     for call in (hdfs.exists, hdfs.rmr, hdfs.delete, hdfs.load, lambda p: hdfs.dump("", p)):
-        with pytest.raises(hopyard.Error, match="is beyond"):
+        with pytest.raises(hopyard.Error, match="is outside of"):
             call(path.format(project=project))
     assert outside.read_text() == "precious"
 
 
 @pytest.mark.parametrize("name", ["..", ".", "", "../..", "a/b", "/etc"])
-def test_a_project_has_a_plain_name(project, name):
-    with pytest.raises(hopyard.Error, match="is no name of a project"):
+def test_project_name_must_be_a_single_component(project, name):
+    with pytest.raises(hopyard.Error, match="is not a project name"):
         hdfs.project_path(name)
-    with pytest.raises(hopyard.Error, match="is no name of a project"):
+    with pytest.raises(hopyard.Error, match="is not a project name"):
         hdfs.exists("x", project=name)
 
 
@@ -169,13 +169,13 @@ def test_a_project_has_a_plain_name(project, name):
         ("hdfs://nn", "hdfs://nn/"),
     ],
 )
-def test_a_full_path_on_hdfs_is_what_it_says(project, path, is_):
+def test_full_hdfs_paths_are_unchanged(project, path, is_):
     assert hdfs.abs_path(path) == is_
 
 
 def test_nothing_is_removed_on_an_hdfs_that_the_project_is_not_on(project):
     for call in (hdfs.rmr, hdfs.delete, lambda p: hdfs.move(p, "Resources"), lambda p: hdfs.rename(p, "Resources/x")):
-        with pytest.raises(hopyard.Error, match="'hdfs://nn/Projects/demo/x' is beyond .*; it is not removed"):
+        with pytest.raises(hopyard.Error, match="'hdfs://nn/Projects/demo/x' is outside of .*, and is not removed"):
             call("hdfs://nn/Projects/demo/x")
 
 
@@ -185,7 +185,7 @@ def test_nothing_is_removed_on_an_hdfs_that_the_project_is_not_on(project):
 def test_the_project_itself_is_never_removed(project, path):
     (project / "precious").write_text("x")
     for remove in (hdfs.rmr, lambda p: hdfs.delete(p, recursive=True), lambda p: hdfs.move(p, "Logs/x")):
-        with pytest.raises(hopyard.Error, match="is the project itself"):
+        with pytest.raises(hopyard.Error, match="is or contains the project"):
             remove(path.format(project=project))
     assert (project / "precious").exists()
 
@@ -214,7 +214,7 @@ def test_files_open_as_bytes_that_take_text_and_as_text(project):
         hdfs.open_file("Resources/a", flags="x")
 
 
-def test_folders_are_listed_by_full_paths(project):
+def test_directories_are_listed_by_full_paths(project):
     hdfs.mkdir("Resources/sub/deep")
     hdfs.dump("12345", "Resources/a.csv")
     hdfs.dump("", "Resources/sub/b.csv")
@@ -236,7 +236,7 @@ def test_folders_are_listed_by_full_paths(project):
         hdfs.ls("Resources/none")
 
 
-def test_files_are_looked_at_moved_and_removed(project):
+def test_files_are_inspected_moved_and_removed(project):
     hdfs.dump("x", "Resources/a")
     assert hdfs.exists("Resources/a") and hdfs.isfile("Resources/a") and hdfs.isdir("Resources")
     assert not hdfs.exists("Resources/none") and not hdfs.isdir("Resources/a")
@@ -263,7 +263,7 @@ def test_a_link_is_removed_and_not_what_it_points_to(project, tmp_path):
     assert (tmp_path / "outside").exists() and not hdfs.exists("Resources/link")
 
 
-def test_files_and_folders_are_copied_into_the_project(project, tmp_path, monkeypatch):
+def test_files_and_directories_are_copied_into_the_project(project, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.json").write_text("1")
     (tmp_path / "data" / "sub").mkdir(parents=True)
@@ -276,7 +276,7 @@ def test_files_and_folders_are_copied_into_the_project(project, tmp_path, monkey
     assert sorted(os.listdir(project / "Resources")) == ["a.json", "data", "new"], "nothing else is left"
 
 
-def test_a_copy_replaces_only_when_it_is_told_to(project, tmp_path):
+def test_copy_replaces_only_with_overwrite(project, tmp_path):
     (tmp_path / "a").write_text("new")
     hdfs.dump("old", "Resources/a")
     with pytest.raises(FileExistsError, match="overwrite=True replaces it"):
@@ -294,7 +294,7 @@ def test_a_file_copied_onto_itself_stays(project, monkeypatch):
     assert hdfs.load("Resources/a") == b"x"
 
 
-def test_a_folder_replaced_by_what_is_in_it_loses_nothing_of_that(project, monkeypatch):
+def test_directory_replaced_by_its_own_content_keeps_it(project, monkeypatch):
     monkeypatch.chdir(project)
     hdfs.mkdir("Resources/a/a")
     hdfs.dump("x", "Resources/a/a/file")
@@ -327,7 +327,7 @@ def test_files_are_copied_within_the_project(project):
 # ---- the trial
 
 
-def test_the_log_is_the_trials_own_a_line_at_a_time(trial):
+def test_log_appends_lines_to_the_trials_file(trial):
     hdfs.log("Hello")
     hdfs.log(17)
     lines = (trial / "trial.log").read_text().splitlines()
@@ -343,29 +343,29 @@ def test_lines_of_many_writers_do_not_mix(trial):
     assert all(len(set(line.split()[1:])) == 1 for line in lines)
 
 
-def test_outside_of_a_trial_the_logdir_is_a_temporary_folder_and_the_log_is_printed(project, capsys):
+def test_outside_of_a_trial_logdir_is_temporary_and_log_prints(project, capsys):
     assert os.path.isdir(tensorboard.logdir()) and not tensorboard.logdir().startswith(str(project))
     capsys.readouterr()
     hdfs.log("x")
     assert capsys.readouterr().out == "x\n"
 
 
-def test_the_logdir_is_the_trials_folder(trial):
+def test_logdir_is_the_trials_directory(trial):
     assert tensorboard.logdir() == str(trial)
 
 
-def test_there_is_no_tensorboard_on_a_folder_that_is_not_there(project):
-    with pytest.raises(hopyard.Error, match="there is no folder '/nowhere' to show"):
+def test_tensorboard_on_a_missing_directory_is_an_error(project):
+    with pytest.raises(hopyard.Error, match="cannot start TensorBoard: '/nowhere' is not a directory"):
         tensorboard.visualize("/nowhere")
 
 
 @pytest.mark.parametrize(("leased", "count"), [("0", 0), ("2", 2), ("0.2", 1), ("1.5", 2)])
-def test_gpus_are_those_of_the_lease(project, monkeypatch, leased, count):
+def test_num_gpus_follows_the_lease(project, monkeypatch, leased, count):
     monkeypatch.setenv("HOPYARD_GPUS", leased)
     assert devices.get_num_gpus() == count
 
 
-def test_without_a_lease_gpus_are_what_tensorflow_sees_if_it_is_there(project, monkeypatch):
+def test_without_a_lease_num_gpus_is_what_tensorflow_sees(project, monkeypatch):
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
     assert devices.get_num_gpus() == 0
     assert "tensorflow" not in sys.modules
@@ -406,18 +406,18 @@ def test_a_grid_is_written_out_in_product_order():
         ),
     ],
 )
-def test_executors_are_what_the_session_was_configured_to(project, settings, executors):
+def test_num_executors_follows_the_sessions_configuration(project, settings, executors):
     session = Session(**settings)
     assert util.num_executors(session) == util.num_executors(session.sparkContext) == executors
     assert util.num_executors() == util.num_executors(None) == 1
 
 
-def test_parameter_servers_are_the_sessions_or_the_environments(project, monkeypatch):
+def test_num_param_servers_follows_session_or_environment(project, monkeypatch):
     assert util.num_param_servers() == util.num_param_servers(Session()) == 0
     monkeypatch.setenv("NUM_TF_PS", "2")
     assert util.num_param_servers() == util.num_param_servers(Session()) == 2
     assert util.num_param_servers(Session(spark_tensorflow_num_ps="4")) == 4
-    with pytest.raises(hopyard.Error, match="spark.tensorflow.num.ps is 'x', which is no number"):
+    with pytest.raises(hopyard.Error, match="spark.tensorflow.num.ps is 'x', which is not a number"):
         util.num_param_servers(Session(spark_tensorflow_num_ps="x"))
 
 
@@ -433,7 +433,7 @@ def test_hops_names_are_hopyards(hops, project):
     assert hops.experiment.differential_evolution is hops.experiment.evolutionary_search
 
 
-def test_pydoops_handle_does_what_the_guides_do_with_it(hops, project):
+def test_handle_has_the_pydoop_methods_of_the_guides(hops, project):
     hops.hdfs.project_path()
     with hops.hdfs.get_fs() as handle, handle.open_file(f"{project}/Resources/file.txt", flags="w") as file:
         file.write("Hello")
@@ -448,7 +448,7 @@ def test_pydoops_handle_does_what_the_guides_do_with_it(hops, project):
     assert not handle.exists("Resources/sub")
 
 
-def test_both_names_of_copying_are_there(hops, project, tmp_path, monkeypatch):
+def test_both_names_of_copy_functions_work(hops, project, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mydata.json").write_text("{}")
     hops.hdfs.copy_to_project("mydata.json", "Resources/")
@@ -482,7 +482,7 @@ def test_pandas_and_numpy_read_and_write_the_projects_files(hops, project):
         assert not hasattr(module, "read_nonsense")
 
 
-def test_too_few_executors_for_a_training_are_told(hops, project):
+def test_too_few_executors_are_an_error(hops, project):
     with pytest.raises(hopyard.Error, match="2 executors are too few for a chief, 2 parameter servers; configure more"):
         hops.experiment.parameter_server(Session(spark_executor_instances="2"), lambda: 1, num_ps=2)
     with pytest.raises(hopyard.Error, match="1 executors are too few for a chief and an evaluator"):
@@ -499,7 +499,7 @@ def test_tensorflowonspark_has_the_names_that_hops_gave_it(hops, project):
 
 
 @pytest.mark.parametrize("mode, octal", [(777, "0o1411"), (755, "0o1363"), (644, "0o1204"), (1777, "0o3361")])
-def test_rights_in_decimal_digits_are_refused(project, mode, octal):
+def test_decimal_permissions_are_errors(project, mode, octal):
     hdfs.dump("x", "Resources/a")
     before = hdfs.stat("Resources/a").st_mode
     with pytest.raises(ValueError, match=rf"mode is {mode}, which is {octal}; write 0o{mode} or '{mode}'"):
@@ -509,34 +509,34 @@ def test_rights_in_decimal_digits_are_refused(project, mode, octal):
     assert hdfs.stat("Resources/a").st_mode & 0o7777 == int(str(mode), 8)
 
 
-def test_rights_that_may_be_meant_are_set(project):
+def test_valid_permissions_are_set(project):
     hdfs.dump("x", "Resources/a")
     for mode in (0o777, 0o755, 0o620, 0o1777, 0o2775):  # 511, 493, 400, 1023, 1533
         hdfs.chmod("Resources/a", mode)
         assert hdfs.stat("Resources/a").st_mode & 0o7777 == mode
-    with pytest.raises(ValueError, match="rights are 0 to 0o7777"):
+    with pytest.raises(ValueError, match="permissions are 0 to 0o7777"):
         hdfs.chmod("Resources/a", 10000)
 
 
-def test_access_asks_for_read_write_and_execute(project):
+def test_access_checks_read_write_and_execute(project):
     hdfs.dump("x", "Resources/a")
     hdfs.chmod("Resources/a", 0o700)
     assert hdfs.access("Resources/a", 7) and hdfs.access("Resources/a", os.F_OK) and not hdfs.access("Resources/b", 7)
     for mode in (777, 0o777, -1):
         with pytest.raises(
-            ValueError, match=f"mode is {mode}; access takes os.R_OK, os.W_OK and os.X_OK, or their sum"
+            ValueError, match=f"mode is {mode}; it must be a sum of os.R_OK, os.W_OK and os.X_OK"
         ):
             hdfs.access("Resources/a", mode)
 
 
-def test_what_is_no_session_says_so(hops, project):
+def test_invalid_session_is_an_error(hops, project):
     with pytest.raises(
-        hopyard.Error, match="spark takes a SparkSession, or None for this machine; 'training' is neither"
+        hopyard.Error, match="spark must be a SparkSession, or None for this machine, not 'training'"
     ):
         hops.experiment.launch("training", {"lr": [1]})
 
 
-def test_the_session_goes_on_to_the_run(hops, project, monkeypatch):
+def test_session_is_passed_to_the_run(hops, project, monkeypatch):
     given = {}
     monkeypatch.setattr(hopyard.experiment, "grid_search", lambda fn, space, **words: given.update(words) or 1 / 0)
     session = Session("yarn", spark_executor_instances="3")
@@ -551,13 +551,13 @@ def test_lists_of_different_lengths_are_a_value_error(hops, project):
             hops.tflauncher.launch(*spark, lambda lr, dropout: 1, {"lr": [1, 2], "dropout": [1]})
 
 
-def test_resources_that_are_not_there_are_a_sentence_before_anything_runs(hops, project):
+def test_missing_resources_are_an_error_before_anything_runs(hops, project):
     with pytest.raises(hopyard.Error, match="there is no '.*/Jupyter/none.ipynb' to keep with the run"):
         hops.experiment.launch(lambda: 1, versioned_resources=[hdfs.project_path() + "Jupyter/none.ipynb"])
     assert os.listdir(project / "Logs") == []
 
 
-def test_the_debugger_that_is_gone_names_its_successor(hops):
+def test_removed_debugger_names_its_successor(hops):
     with pytest.raises(hopyard.Error, match="enable_dump_debug_info"):
         hops.tensorboard.interactive_debugger()
 
@@ -565,7 +565,7 @@ def test_the_debugger_that_is_gone_names_its_successor(hops):
 # ---- models
 
 
-def test_models_are_versions_of_folders_with_their_metrics(hops, project, tmp_path):
+def test_exported_models_are_versioned_directories_with_metrics(hops, project, tmp_path):
     (tmp_path / "exported").mkdir()
     (tmp_path / "exported" / "model.pb").write_bytes(b"pb")
     (tmp_path / "model.pkl").write_bytes(b"pkl")
@@ -581,7 +581,7 @@ def test_models_are_versions_of_folders_with_their_metrics(hops, project, tmp_pa
     assert hops.model.get_model("mnist", 2)["description"] == "worse"
 
 
-def test_what_is_no_model_says_so(hops, project, tmp_path):
+def test_invalid_model_is_an_error(hops, project, tmp_path):
     for call in (
         lambda: hops.model.get_model("mnist", 1),
         lambda: hops.model.get_best_model("mnist", "accuracy", "MAX"),
@@ -595,7 +595,7 @@ def test_what_is_no_model_says_so(hops, project, tmp_path):
         hops.model.get_best_model("mnist", "accuracy", "best")
 
 
-def test_a_version_is_replaced_only_when_it_is_told_to(hops, project, tmp_path):
+def test_version_is_replaced_only_with_overwrite(hops, project, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
     hops.model.export(str(tmp_path / "a"), "m", model_version=3)
@@ -605,7 +605,7 @@ def test_a_version_is_replaced_only_when_it_is_told_to(hops, project, tmp_path):
     assert os.listdir(folder) == ["b"]
 
 
-def test_models_exported_at_the_same_time_have_versions_of_their_own(hops, project, tmp_path):
+def test_concurrent_exports_get_different_versions(hops, project, tmp_path):
     (tmp_path / "model").write_text("x")
     with ThreadPoolExecutor(8) as pool:
         folders = list(pool.map(lambda _: hops.model.export(str(tmp_path / "model"), "m"), range(16)))

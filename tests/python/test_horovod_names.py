@@ -35,7 +35,7 @@ def test_every_name_is_listed(module):
 
 
 @pytest.mark.parametrize("module", NAMES)
-def test_every_name_is_there_unless_the_list_says_otherwise(module):
+def test_every_name_exists_unless_listed_as_missing(module):
     there = importlib.import_module(module)
     absent = [name for name in NAMES[module] if not hasattr(there, name)]
     assert absent == [name for name in NAMES[module] if STATES[module][name] == "not there"]
@@ -57,22 +57,22 @@ def test_states_are_those_that_are_explained():
     ["horovod.torch", "horovod.mxnet", "horovod.ray", "horovod.spark.lightning", "horovod.spark.tensorflow",
      "horovod.spark.torch"],
 )
-def test_what_is_not_served_says_so_when_it_is_imported(module):
+def test_unsupported_modules_raise_import_errors(module):
     with pytest.raises(ImportError, match="is not served.*docs/horovod.md"):
         importlib.import_module(module)
 
 
-def test_programs_that_only_look_for_another_framework_go_on():
+def test_probing_for_another_framework_does_not_fail():
     code = "import hopyard.compat\ntry:\n    import horovod.torch\nexcept ImportError:\n    print('without')"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "without\n"
 
 
-def test_importing_horovod_alone_costs_no_tensorflow():
+def test_importing_horovod_does_not_import_tensorflow():
     code = "import hopyard.compat, sys, horovod\nprint(horovod.__version__, 'tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "0.28.1 False\n"
 
 
-def test_modules_below_horovod_tensorflow_are_there_without_an_import_of_their_own():
+def test_submodules_of_horovod_tensorflow_need_no_import():
     import horovod.tensorflow as hvd
 
     for name in ("compression", "elastic", "functions", "gradient_aggregation", "gradient_aggregation_eager", "mpi_ops",

@@ -120,7 +120,7 @@ def test_a_schedule_needs_a_rate_to_begin_with():
         hvd.callbacks.LearningRateScheduleCallback(None, 1.0)
 
 
-def test_alone_there_is_nothing_to_warm_up(kit, capsys):
+def test_one_rank_needs_no_warmup(kit, capsys):
     warm_up = hvd.callbacks.LearningRateWarmupCallback(0.1, warmup_epochs=2, verbose=1)
     assert fit(line(kit, kit.optimizers.SGD(0.1)), warm_up)["lr"] == pytest.approx([0.1] * 3)
     assert capsys.readouterr().out == "\nEpoch 2: finished gradual learning rate warmup to 0.1.\n"
@@ -146,7 +146,7 @@ def test_local_variables_are_variables(kit):
         hvd.callbacks.BroadcastGlobalVariablesCallback(0, local_variables=["kernel"])
 
 
-def test_metrics_are_numbers_still_for_the_callbacks_that_follow(kit):
+def test_averaged_metrics_stay_numbers_for_later_callbacks(kit):
     seen = []
 
     class Later(kit.callbacks.Callback):
@@ -188,7 +188,7 @@ def test_examples_are_counted_in_each_epoch_without_the_validation(kit, told):
     assert told == [(epoch, "examples_per_second") for epoch in range(3)]
 
 
-def test_batches_are_not_taken_for_examples(kit, told):
+def test_batches_are_not_counted_as_examples(kit, told):
     """A model with a step of its own counts what it likes."""
 
     class Own(kit.Model):
@@ -223,7 +223,7 @@ def test_outside_of_a_training_nothing_is_reported(kit, told):
 # ---- checkpoints ------------------------------------------------------------------------------
 
 
-def test_the_best_model_is_kept_where_its_path_was_set_later(tmp_path):
+def test_best_model_is_saved_to_a_path_set_later(tmp_path):
     best = hvd.callbacks.BestModelCheckpoint(monitor="loss")
     assert best.filepath is None and best.save_best_only
     with pytest.raises(hopyard.Error, match="set its `filepath`"):

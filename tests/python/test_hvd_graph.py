@@ -77,12 +77,12 @@ def test_names_are_the_same_in_every_trace(group):
     assert names() == names()
 
 
-def test_xla_gets_a_sentence(group):
+def test_xla_is_an_error(group):
     with pytest.raises(hopyard.Error, match="cannot be compiled by XLA: pass jit_compile=False"):
         tf.function(lambda x: hvd.allreduce(x), jit_compile=True)(tf.ones([2]))
 
 
-def test_keras_does_not_choose_xla_by_itself(group, monkeypatch):
+def test_keras_does_not_choose_xla_automatically(group, monkeypatch):
     """Where there is a GPU, jit_compile="auto" comes out as True."""
     import keras
 

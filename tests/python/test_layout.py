@@ -96,7 +96,7 @@ def test_private_packages_do_not_import_public_modules() -> None:
     assert {edge for edge in edges if part_of(edge[1]) in PUBLIC} == set(PRIVATE_MAY_IMPORT)
 
 
-def test_private_packages_hold_no_code_of_their_own() -> None:
+def test_private_packages_have_empty_init_files() -> None:
     """Importing one module of a package costs nothing else, and Spark's workers can have single modules by value."""
     for name in PRIVATE:
         body = ast.parse((PACKAGE / name / "__init__.py").read_text()).body

@@ -68,7 +68,7 @@ def test_other_lists_are_categories():
         assert {repr(t.params[name]) for t in drawn} == {repr(c) for c in choices}
 
 
-def test_texts_are_read_as_on_the_command_line():
+def test_strings_are_parsed_as_on_the_command_line():
     search = Random(
         {"lr": "log:1e-5..1e-1", "layers": "4..1", "act": "relu,tanh", "n": "32,0.5,x"}, 300, seed=2
     )
@@ -81,7 +81,7 @@ def test_texts_are_read_as_on_the_command_line():
     assert [t.params["n"] for t in trials(Grid({"n": "1..3"}))] == [1, 2, 3]
 
 
-def test_numbers_of_numpy_make_the_dimensions_they_look_like():
+def test_numpy_numbers_make_dimensions_like_pythons():
     import numpy
 
     space = {"n": numpy.array([1, 4]), "x": (numpy.float32(0.5), numpy.float32(1))}
@@ -103,7 +103,7 @@ def test_the_same_seed_gives_the_same_trials(make):
     assert first != other
 
 
-def test_a_search_without_a_seed_says_which_it_took():
+def test_search_without_a_seed_has_a_random_one():
     search = Random({"x": (0.0, 1.0)}, 5)
     assert list(trials(search)) == list(trials(Random({"x": (0.0, 1.0)}, 5, seed=search.seed)))
     assert Random({"x": (0.0, 1.0)}).seed != Random({"x": (0.0, 1.0)}).seed
@@ -144,7 +144,7 @@ def test_evolution_finds_what_random_does_not(strategy, asynchronous):
     assert minimize(Random(space, search.total, direction="min", seed=1), bowl) > 0.1
 
 
-def test_direction_turns_the_search_round():
+def test_direction_reverses_the_search():
     ends = {}
     for direction in "min", "max":
         search = Evolution({"x": (0.0, 1.0)}, generations=20, direction=direction, seed=1)
@@ -188,7 +188,7 @@ X = {"x": (0.0, 1.0)}
         (lambda: Evolution(X, strategy="best"), "unknown strategy 'best'"),
     ],
 )
-def test_bad_input_raises_one_family_with_a_sentence(make, sentence):
+def test_invalid_input_raises_hopyard_errors(make, sentence):
     with pytest.raises(hopyard.Error) as caught:
         make()
     assert sentence in str(caught.value)
@@ -215,7 +215,7 @@ def test_only_open_trials_can_be_told():
         search.tell(trial, 0.5)
 
 
-def test_an_iterable_that_raises_is_heard():
+def test_exception_of_an_iterable_is_raised():
     def values():
         yield 1
         raise ZeroDivisionError
@@ -237,7 +237,7 @@ def test_a_search_in_a_cycle_is_collected():
 
 
 @pytest.mark.parametrize(("direction", "best"), [("max", 3), ("min", 2)])
-def test_the_best_trial_is_the_first_of_the_best_that_were_told(direction, best):
+def test_best_is_the_first_of_equal_trials(direction, best):
     search = Grid({"x": [5, 1, 9, 9, 7]}, direction=direction)
     assert search.best is None
     trials = [search.ask() for _ in range(5)]
@@ -253,7 +253,7 @@ def test_the_best_trial_is_the_first_of_the_best_that_were_told(direction, best)
     )
 
 
-def test_every_parameter_is_explained():
+def test_every_parameter_is_documented():
     """What `?` and Shift-Tab show."""
     import inspect
 

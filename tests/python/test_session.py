@@ -22,7 +22,7 @@ def context(master="yarn", **settings):
     return types.SimpleNamespace(master=master, getConf=lambda: conf, applicationId="app-1")
 
 
-def test_what_comes_first_counts(project):
+def test_first_source_of_a_setting_wins(project):
     (project / "hopyard.toml").write_text("[spark]\nexecutors = 4\nparameter-servers = 7\n")
     conf = {}
     assert _session.find(_session.EXECUTORS, conf, project) == 4
@@ -34,7 +34,7 @@ def test_what_comes_first_counts(project):
     assert _session.find(_session.PARALLEL, conf, project) is None
 
 
-def test_each_line_of_the_form_has_its_names(project):
+def test_every_form_field_has_its_property_names(project):
     conf = {"spark.executor.memory": "2g", "spark.executor.resource.gpu.amount": "1", "spark.tensorflow.num.ps": "5"}
     assert [_session.find(s, conf, project) for s in _session.FORM] == [None, None, 2048, 1, 5]
     text = "[spark]\nexecutors = 1\nparallel = 2\nexecutor-memory = 3\nexecutor-gpus = 4\nparameter-servers = 5\n"
@@ -50,25 +50,25 @@ def test_each_line_of_the_form_has_its_names(project):
     [
         (
             "[spark]\nexecutor = 4\n",
-            r"\[spark\] knows no 'executor'; it has master, executors, parallel, executor-memory",
+            r"\[spark\] has no key 'executor' \(keys: master, executors, parallel, executor-memory",
         ),
-        ("[spark]\nexecutors = '4'\n", r"executors in \[spark\] is '4', which is no number"),
-        ("[spark]\nexecutors = true\n", r"executors in \[spark\] is True, which is no number"),
-        ("[spark]\nexecutors = -1\n", r"executors in \[spark\] is -1, which is no number"),
-        ("[spark]\nmaster = 4\n", r"master in \[spark\] is 4, which is no text"),
-        ("[spark\n", r"cannot be read: .*line 1"),
+        ("[spark]\nexecutors = '4'\n", r"executors in \[spark\] is '4', which is not a number"),
+        ("[spark]\nexecutors = true\n", r"executors in \[spark\] is True, which is not a number"),
+        ("[spark]\nexecutors = -1\n", r"executors in \[spark\] is -1, which is not a number"),
+        ("[spark]\nmaster = 4\n", r"master in \[spark\] is 4, which is not a string"),
+        ("[spark\n", r"cannot read .*line 1"),
     ],
 )
-def test_a_mistake_in_the_file_is_named_with_it(project, text, sentence):
+def test_error_in_hopyard_toml_names_the_file(project, text, sentence):
     (project / "hopyard.toml").write_text(text)
     with pytest.raises(hopyard.Error, match=f"{project}/hopyard.toml.*{sentence}"):
         _session.find(_session.EXECUTORS, {}, project)
 
 
-def test_a_setting_that_is_no_number_is_named(project):
-    with pytest.raises(hopyard.Error, match="spark.hopyard.parallel is 'many', which is no number"):
+def test_invalid_number_names_the_setting(project):
+    with pytest.raises(hopyard.Error, match="spark.hopyard.parallel is 'many', which is not a number"):
         _session.find(_session.PARALLEL, {"spark.hopyard.parallel": "many"}, project)
-    with pytest.raises(hopyard.Error, match="spark.executor.memory is '2x', which is no amount of memory"):
+    with pytest.raises(hopyard.Error, match="spark.executor.memory is '2x', which is not an amount of memory"):
         _session.find(_session.MEMORY, {"spark.executor.memory": "2x"}, project)
 
 
@@ -84,11 +84,11 @@ def test_a_setting_that_is_no_number_is_named(project):
         ("8k", 8192),
     ],
 )
-def test_sizes_are_read_as_spark_reads_them(text, size):
+def test_sizes_are_parsed_like_spark(text, size):
     assert _session.size("x", text, 1 << 20) == size
 
 
-def test_how_many_executors_there_are_to_be(project):
+def test_number_of_expected_executors(project):
     assert _session.executors(context(), project) == 2, "as Spark has it on YARN"
     assert _session.executors(context("spark://a:7077"), project) is None, "as many as come"
     grows = {"dynamicAllocation.enabled": "true", "executor.instances": "3"}
@@ -99,7 +99,7 @@ def test_how_many_executors_there_are_to_be(project):
     assert _session.executors(context(**grows), project) == 6
 
 
-def test_executors_are_told_an_address_that_means_the_same_elsewhere(monkeypatch):
+def test_executors_get_an_address_that_is_valid_remotely(monkeypatch):
     """A name that is 127.0.1.1 on this machine only is no such; what the user wrote as an address is."""
     answers = {
         "here": ["127.0.1.1"],
@@ -133,6 +133,6 @@ MB = 1 << 20
         ({"executor.memoryOverhead": "1g", "memory.offHeap.size": str(100 * MB)}, 2048, 1024),
     ],
 )
-def test_trials_have_what_is_beside_the_heap_of_a_container(settings, limit, for_trials):
+def test_trials_get_the_container_memory_outside_of_the_heap(settings, limit, for_trials):
     assert _session.container(context(**settings)) == f"{int(limit * MB)}:{int(for_trials * MB)}"
     assert _session.container(context("spark://a:7077", **settings)) is None, "nobody watches it there"

@@ -38,11 +38,11 @@ def suite(python: str | Path, path: Path | None = None) -> str:
     return call(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/python/tfops_suite.py", path=path)
 
 
-def test_the_ops_keep_their_promises_on_this_tensorflow() -> None:
+def test_ops_work_on_the_installed_tensorflow() -> None:
     suite(sys.executable)
 
 
-def test_the_ops_keep_their_promises_on_the_oldest_tensorflow(elsewhere: Path) -> None:
+def test_ops_work_on_the_oldest_tensorflow(elsewhere: Path) -> None:
     assert OLD.exists(), "make test sets it up"
     suite(OLD, path=elsewhere)
 
@@ -56,13 +56,13 @@ pywrap_tfe.TFE_Py_FastPathExecute(context.context(), "HopyardQuery", None, "what
 """
 
 
-def test_tensorflow_finds_the_ops_by_itself_once_when_there_are_two(tmp_path: Path) -> None:
+def test_tensorflow_loads_the_ops_once_if_installed_twice(tmp_path: Path) -> None:
     second = tmp_path / "site-packages"
     shutil.copytree(LIBRARY.parent, second / "tensorflow-plugins")
     assert "Horovod has not been initialized" in call(sys.executable, "-c", QUERY, path=second, fails=True)
 
 
-def test_a_process_without_tensorflow_is_told_so() -> None:
+def test_process_without_tensorflow_gets_an_error() -> None:
     code = """if True:
         import ctypes, sys
         trouble = ctypes.CDLL(sys.argv[1]).hy_tensorflow_trouble
@@ -71,7 +71,7 @@ def test_a_process_without_tensorflow_is_told_so() -> None:
     assert "has no TF_NewStatus in its C API" in call(sys.executable, "-c", code, str(LIBRARY))
 
 
-def test_the_library_needs_nothing_but_the_c_library_and_shows_little() -> None:
+def test_library_depends_on_libc_only_and_exports_few_symbols() -> None:
     needs = subprocess.run(["ldd", LIBRARY], check=True, capture_output=True, text=True).stdout
     assert {line.split()[0].split("/")[-1].split(".so")[0] for line in needs.splitlines()} <= {
         "linux-vdso", "libc", "libm", "libpthread", "libdl", "ld-linux-x86-64", "ld-linux-aarch64"}

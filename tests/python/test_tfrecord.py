@@ -22,7 +22,7 @@ from hopyard.tfrecord import _files
     ("hdfs:///a", "hdfs://n:1/user/u", "hdfs://n:1/a"), ("hdfs:/a", "hdfs://n:1/user/u", "hdfs://n:1/a"),
     ("hdfs://m/a", "hdfs://n:1/user/u", "hdfs://m/a"), ("hdfs:///a", "", "hdfs:///a"), ("/a:b", "", "/a:b"),
 ])
-def test_a_path_is_where_the_session_says(path: str, home: str, url: str) -> None:
+def test_relative_path_follows_the_sessions_file_system(path: str, home: str, url: str) -> None:
     assert _files.resolve(path, home) == url
     assert _files.resolve("x", "") == os.path.abspath("x")
 
@@ -31,7 +31,7 @@ def test_codecs_have_many_names() -> None:
     for name, codec in {"": "", "none": "", "GZIP": "gzip", "org.apache.hadoop.io.compress.GzipCodec": "gzip",
                         "org.apache.hadoop.io.compress.DefaultCodec": "zlib", "deflate": "zlib"}.items():
         assert _files.codec_of(name) == codec
-    with pytest.raises(hopyard.Error, match="not 'snappy': no other is read by TensorFlow"):
+    with pytest.raises(hopyard.Error, match="invalid codec 'snappy'"):
         _files.codec_of("snappy")
 
 
@@ -45,7 +45,7 @@ def visible(folder: Path) -> dict[str, bytes]:
     return {Path(p).name: Path(p).read_bytes() for p in _files.find([str(folder)], "")}
 
 
-def test_files_are_seen_when_all_are_there(tmp_path: Path) -> None:
+def test_files_become_visible_together(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     first = written(folder, "j", b"a", b"", b"c")
     assert len(first) == 2 and visible(folder) == {} and not (folder / "_SUCCESS").exists()
@@ -60,7 +60,7 @@ def test_files_are_seen_when_all_are_there(tmp_path: Path) -> None:
     assert sorted(os.listdir(folder)) == ["_SUCCESS", "part-0-l.tfrecord", "part-0-other.tfrecord"]
 
 
-def test_what_is_given_up_leaves_nothing(tmp_path: Path) -> None:
+def test_aborted_job_leaves_no_files(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     _files.abort(str(folder), "j", written(folder, "j", b"a", b"b"))
     assert not folder.exists()
@@ -69,7 +69,7 @@ def test_what_is_given_up_leaves_nothing(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_commit_that_breaks_off_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_commit_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the midst of its names the new files go, and in the midst of what they replace they stay."""
     folder = tmp_path / "out"
     _files.commit(str(folder), "old", written(folder, "old", b"a", b"b"), False)
@@ -104,19 +104,19 @@ executor = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(executor)
 assert importlib.util.find_spec("hopyard") is None
 executor._may_execute = lambda path: {may_execute}
-executor.package("luggage", "d1", {version!r})
+executor.ensure_package("archive", "d1", {version!r})
 import hopyard
 from hopyard import _hopyard, hdfs
 with open("/proc/self/maps") as maps:
     print(hopyard.__file__, next(line.split()[5] for line in maps if "_hopyard.abi3" in line))
-executor.package("luggage", "d1", "0.0.0")
+executor.ensure_package("archive", "d1", "0.0.0")
 """
 
 
 @pytest.mark.parametrize("may_execute", [True, False])
-def test_hopyard_comes_to_a_python_that_has_none(tmp_path: Path, may_execute: bool) -> None:
+def test_hopyard_is_shipped_to_a_python_without_it(tmp_path: Path, may_execute: bool) -> None:
     """From a folder, or from memory where no folder may execute; twice, and one of another version is named."""
-    (tmp_path / "luggage").write_bytes(_package_archive.archive()[0])
+    (tmp_path / "archive").write_bytes(_package_archive.archive()[0])
     code = PACKAGE.format(root=str(tmp_path), executor=_executor.__file__, may_execute=may_execute,
                           version=hopyard.__version__)
     python = os.path.realpath(sys.executable)  # outside of the environment in which hopyard is
@@ -125,7 +125,7 @@ def test_hopyard_comes_to_a_python_that_has_none(tmp_path: Path, may_execute: bo
     library = f"{site}/hopyard/_hopyard.abi3.so" if may_execute else "/memfd:_hopyard.abi3.so"
     assert done.stdout.split()[:2] == [f"{site}/hopyard/__init__.py", library], done.stderr
     assert f"hopyard {hopyard.__version__} is installed for " in done.stderr
-    assert done.stderr.endswith("and the session has 0.0.0; install that one there, or none\n")
+    assert done.stderr.endswith("but the session has 0.0.0; install that version there, or remove it\n")
 
 
 # ---- directories that are columns ------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_hopyard_comes_to_a_python_that_has_none(tmp_path: Path, may_execute: bo
         ("ü", "p=ü"),
     ],
 )
-def test_a_directory_has_a_value_in_its_name(tmp_path: Path, value: str | None, name: str) -> None:
+def test_directory_name_has_a_column_value(tmp_path: Path, value: str | None, name: str) -> None:
     assert _files.folder_name("p", value) == name
     (tmp_path / name / "q=1").mkdir(parents=True)
     (tmp_path / name / "q=1" / "f").write_text("x")
@@ -149,11 +149,11 @@ def test_a_directory_has_a_value_in_its_name(tmp_path: Path, value: str | None, 
     assert _files.find_parts([str(tmp_path / name)], "")[0][1] == {"q": "1"}, "those below what was named"
 
 
-def test_directories_with_other_columns_are_told(tmp_path: Path) -> None:
+def test_directories_with_different_columns_are_an_error(tmp_path: Path) -> None:
     for name in ("p=1", "q=1"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "f").write_text("x")
-    with pytest.raises(hopyard.Error, match="name the columns 'p', and those of .* 'q'; read them one by one"):
+    with pytest.raises(hopyard.Error, match="have the columns 'p', but those of .* have 'q'; read them one by one"):
         _files.find_parts([str(tmp_path)], "")
 
 

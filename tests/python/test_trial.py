@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trial of a Python function in a fresh interpreter. What a forked one does differently is test_serve.py's."""
+"""A trial of a Python function in a fresh interpreter. What a forked one does differently is test_fork_server.py's."""
 
 import math
 import os
@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import hopyard
+from hopyard._trial import runner as _runner
 from trials import Listener, bundle, cold
 
 
@@ -37,7 +38,7 @@ def listener(tmp_path):
 # ---- what it returns --------------------------------------------------------------------
 
 
-def test_hyperparameters_come_as_json_has_them(tmp_path):
+def test_hyperparameters_arrive_as_json_values(tmp_path):
     def training(rate, layers, name, flag):
         return {"same": (rate, layers, name, flag) == (0.001, [64, {"a": None}], "Grüße", True), "metric": 1}
 
@@ -70,7 +71,7 @@ def test_nan_and_infinity_are_numbers(tmp_path):
     assert run(tmp_path, returning(-math.inf)).result == {"metric": -math.inf}
 
 
-def test_a_dict_is_kept_whole_with_what_is_no_json_as_text(tmp_path):
+def test_dict_is_stored_with_non_json_values_as_strings(tmp_path):
     def training():
         import numpy
 
@@ -120,7 +121,7 @@ DICTS = "return one number, or a dict of numbers (model.evaluate(..., return_dic
         ),
     ],
 )
-def test_what_is_no_metric_is_a_remark_that_says_what_to_return(tmp_path, listener, value, settings, sentence):
+def test_missing_metric_is_a_remark_with_advice(tmp_path, listener, value, settings, sentence):
     """Whether the trial fails is the driver's decision: the metric may have been printed or reported."""
     done = run(tmp_path, returning(value), env=listener.env(), **settings)
     assert (done.status, done.stderr) == (0, "" if value is None else f"hopyard: {sentence}\n")
@@ -155,7 +156,7 @@ LAST = {name: values[-1] for name, values in EPOCHS.items()}
         (History(loss=[0.5, 0.25]), {"stated": True}, 0.25),
     ],
 )
-def test_of_a_dict_the_only_value_or_that_of_validation_counts(tmp_path, listener, value, settings, counts):
+def test_metric_of_a_dict_is_its_only_or_validation_value(tmp_path, listener, value, settings, counts):
     done = run(tmp_path, returning(value), env=listener.env(), **settings)
     assert (done.status, done.stderr, done.result["metric"]) == (0, "", counts)
     several = {"loss", "val_accuracy"} < set(done.result)
@@ -166,7 +167,7 @@ def test_of_a_dict_the_only_value_or_that_of_validation_counts(tmp_path, listene
 
 
 @pytest.mark.parametrize("value", [EPOCHS, History(**EPOCHS)])
-def test_the_last_epoch_of_the_named_metric_counts(tmp_path, value):
+def test_metric_of_a_history_is_the_last_epoch(tmp_path, value):
     done = run(tmp_path, returning(value), metric="val_loss", stated=True)
     assert (done.status, done.stderr, done.result) == (0, "", LAST)
 
@@ -179,7 +180,7 @@ def test_a_function_that_is_launched_need_not_return_anything(tmp_path, listener
 @pytest.mark.parametrize(
     ("returned", "optional"), [(None, True), (None, False), ({"loss": 1.0}, True), ([1, 2], False)]
 )
-def test_a_reported_value_of_the_metrics_name_counts(tmp_path, listener, returned, optional):
+def test_reported_value_with_the_metrics_name_is_the_metric(tmp_path, listener, returned, optional):
     def training():
         import hopyard
 
@@ -192,7 +193,7 @@ def test_a_reported_value_of_the_metrics_name_counts(tmp_path, listener, returne
     assert [(r.metrics, r.remark) for r in listener.reports] == [({"accuracy": 0.5}, ""), ({"accuracy": 0.75}, "")]
 
 
-def test_what_is_reported_and_not_returned_is_to_be_named(tmp_path, listener):
+def test_reported_values_need_a_metric_name(tmp_path, listener):
     def training():
         import hopyard
 
@@ -223,7 +224,7 @@ def test_a_named_value_that_is_missing_is_a_failure(tmp_path, listener, value, s
 # ---- what it raises ---------------------------------------------------------------------
 
 
-def test_an_exception_comes_with_its_traceback_and_without_our_frames(tmp_path, listener):
+def test_exception_has_its_traceback_without_hopyards_frames(tmp_path, listener):
     def training(depth):
         if depth:
             training(depth - 1)
@@ -273,7 +274,7 @@ def test_an_exception_that_cannot_be_printed_is_still_an_error(tmp_path, listene
 
 
 @pytest.mark.parametrize("spoil", ["sys.stderr.close()", "os.close(2)", "sys.stderr = None"])
-def test_an_exception_is_told_even_where_nothing_can_be_printed(tmp_path, listener, spoil):
+def test_exception_is_reported_even_if_stderr_is_closed(tmp_path, listener, spoil):
     def training():
         import os  # noqa: F401
         import sys  # noqa: F401
@@ -286,7 +287,7 @@ def test_an_exception_is_told_even_where_nothing_can_be_printed(tmp_path, listen
     assert [report.error for report in listener.reports] == ["ValueError: too high"]
 
 
-def test_without_a_function_it_says_who_starts_it(tmp_path):
+def test_missing_bundle_is_an_error(tmp_path):
     def training():
         pass
 
@@ -297,7 +298,7 @@ def test_without_a_function_it_says_who_starts_it(tmp_path):
     assert "hopyard: cannot read the run's function from" in done.stderr and "No such file" in done.stderr
 
 
-def test_an_agent_that_is_gone_is_mentioned(tmp_path):
+def test_lost_agent_is_mentioned(tmp_path):
     def training():
         raise ValueError("bad")
 
@@ -305,7 +306,7 @@ def test_an_agent_that_is_gone_is_mentioned(tmp_path):
     assert done.status == 1 and "ValueError: bad\nhopyard: no process answers on" in done.stderr
 
 
-def test_a_missing_module_is_a_sentence(tmp_path, listener):
+def test_missing_module_is_an_error(tmp_path, listener):
     (tmp_path / "mymodel.py").write_text("def training():\n    return 1\n")
     path = bundle(idle, tmp_path)
     head, _, _ = path.read_bytes().partition(b"\n")
@@ -328,6 +329,11 @@ def test_a_missing_module_is_a_sentence(tmp_path, listener):
 # ---- how it ends ---------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("pickled", [b"chopyard._node\nCall\n.", b"chopyard._notebook\nexecute\n."])
+def test_bundles_of_earlier_versions_are_read(pickled):
+    assert callable(_runner._unpickle(memoryview(pickled)))
+
+
 @pytest.mark.parametrize(("code", "status"), [(None, 0), (0, 0), (3, 3), (-1, 255), (True, 1)])
 def test_sys_exit_gives_its_status(tmp_path, listener, code, status):
     def training():
@@ -346,7 +352,7 @@ def test_sys_exit_with_a_text_fails_with_it(tmp_path, listener):
     assert listener.reports[0].error == "the data is not there"
 
 
-def test_an_interrupt_ends_it_as_it_ends_python(tmp_path):
+def test_interrupt_ends_it_like_python(tmp_path):
     def training():
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -354,7 +360,7 @@ def test_an_interrupt_ends_it_as_it_ends_python(tmp_path):
     assert done.status == -signal.SIGINT and done.stderr.endswith("KeyboardInterrupt\n")
 
 
-def test_threads_exit_functions_and_what_c_has_printed_are_waited_for(tmp_path):
+def test_exit_waits_for_threads_exit_handlers_and_c_output(tmp_path):
     def training():
         import atexit
         import ctypes
@@ -370,7 +376,7 @@ def test_threads_exit_functions_and_what_c_has_printed_are_waited_for(tmp_path):
     assert (done.status, done.stdout) == (0, "thread\nexit function\nC\n")
 
 
-def test_a_line_is_seen_when_it_is_printed(tmp_path):
+def test_output_is_line_buffered(tmp_path):
     def training():
         print("a line")
         os._exit(0)
@@ -406,7 +412,7 @@ def test_random_numbers_follow_the_seed_wherever_numpy_is_imported(tmp_path):
     assert first["python"] != other["python"] and first["numpy"] != other["numpy"]
 
 
-def test_modules_that_draw_when_they_are_imported_follow_the_seed_too(tmp_path):
+def test_random_numbers_drawn_during_import_follow_the_seed(tmp_path):
     (tmp_path / "drawer.py").write_text(
         "import random, numpy.random\nDRAWN = random.random() + numpy.random.random()\n"
     )
@@ -424,7 +430,7 @@ def test_modules_that_draw_when_they_are_imported_follow_the_seed_too(tmp_path):
     assert first["drawn"] != run(tmp_path, training, seed=6).result["drawn"]
 
 
-def test_an_imported_module_is_what_it_would_be_without_us(tmp_path):
+def test_import_hooks_do_not_change_modules(tmp_path):
     def training():
         import inspect
 
@@ -465,7 +471,7 @@ def test_tensorflow_follows_the_seed_and_keeps_to_its_share_of_a_gpu(tmp_path):
 # ---- where it finds things --------------------------------------------------------------------
 
 
-def test_compat_is_there_before_the_function_is(tmp_path):
+def test_compat_is_imported_before_the_function(tmp_path):
     def training():
         import hops
 
@@ -478,7 +484,7 @@ def test_compat_is_there_before_the_function_is(tmp_path):
 # ---- hopyard.report ---------------------------------------------------------------------------
 
 
-def test_report_tells_the_agent(tmp_path, listener):
+def test_report_reaches_the_agent(tmp_path, listener):
     def training():
         import numpy
 
@@ -494,7 +500,7 @@ def test_report_tells_the_agent(tmp_path, listener):
     ]
 
 
-def test_report_says_what_the_agent_says(monkeypatch, listener):
+def test_report_raises_the_agents_errors(monkeypatch, listener):
     listener.answer = "trial 1 is over"
     for name, value in listener.env().items():
         monkeypatch.setenv(name, value)
@@ -502,7 +508,7 @@ def test_report_says_what_the_agent_says(monkeypatch, listener):
         hopyard.report(accuracy=1)
 
 
-def test_report_waits_without_holding_other_threads_up(monkeypatch, tmp_path):
+def test_report_does_not_block_other_threads(monkeypatch, tmp_path):
     """The agent here answers only when another thread of the same interpreter does."""
     with Listener(tmp_path / "socket") as listening:
         for name, value in listening.env().items():
@@ -522,13 +528,13 @@ def test_report_waits_without_holding_other_threads_up(monkeypatch, tmp_path):
         ({"a\0b": 1}, r"'a\\x00b' is not a valid name for a value"),
     ],
 )
-def test_report_refuses_with_a_sentence(monkeypatch, arguments, sentence):
+def test_invalid_reports_are_errors(monkeypatch, arguments, sentence):
     monkeypatch.delenv("HOPYARD_SOCKET", raising=False)
     with pytest.raises(hopyard.Error, match=sentence):
         hopyard.report(**arguments)
 
 
-def test_a_training_function_can_be_called_by_hand(monkeypatch, capsys):
+def test_report_does_nothing_outside_of_a_trial(monkeypatch, capsys):
     """Outside of a trial reports go nowhere, the log is printed, and there is a folder to write to."""
     import importlib
 

@@ -96,7 +96,7 @@ def same(result: tf.Tensor, expected: tf.Tensor) -> bool:
 
 @MODES
 @pytest.mark.parametrize("dtype", TYPES, ids=lambda t: t.name)
-def test_every_type_goes_through_as_it_is(mode: Any, dtype: tf.DType) -> None:
+def test_every_type_passes_unchanged(mode: Any, dtype: tf.DType) -> None:
     x = tf.cast([[0, 1, 1], [7, 100, 0]], dtype)
     for result in mode(lambda x: [*_tfops.run(ALLREDUCE, [x], name="a"), *_tfops.run(ALLGATHER, [x], name="b")])(x):
         assert same(result, x)
@@ -104,7 +104,7 @@ def test_every_type_goes_through_as_it_is(mode: Any, dtype: tf.DType) -> None:
 
 @MODES
 @pytest.mark.parametrize("shape", [[], [0], [3, 0, 2], [1], [5, 1, 2, 1, 2, 1, 1], [1100, 1000]], ids=str)
-def test_every_shape_goes_through_empty_ones_and_large_ones_too(mode: Any, shape: list[int]) -> None:
+def test_every_shape_passes_including_empty_and_large(mode: Any, shape: list[int]) -> None:
     x = tf.ones(shape)
     kinds = [ALLREDUCE, BROADCAST, *([ALLGATHER, REDUCESCATTER] if shape else [])]
     for result in mode(lambda x: [_tfops.run(kind, [x], name=f"k{kind}")[0] for kind in kinds])(x):
@@ -142,14 +142,14 @@ def test_factors_are_doubles(mode: Any) -> None:
     assert mode(lambda x: _tfops.run(ALLREDUCE, [x], name="a", postscale=0.1))(x)[0][0].numpy() == 0.1
 
 
-def test_numpy_arrays_lists_and_variables_are_taken() -> None:
+def test_numpy_arrays_lists_and_variables_are_accepted() -> None:
     for x in (np.ones(3, np.float32), [1.0, 1.0, 1.0], tf.Variable(tf.ones(3))):
         assert same(_tfops.run(ALLREDUCE, [x], name="a")[0], tf.ones(3))
         handle = _tfops.start(ALLREDUCE, [x], name="a")
         assert same(_tfops.wait([handle], [tf.float32], [None])[0], tf.ones(3))
 
 
-def test_static_shapes_are_known_as_far_as_they_can_be() -> None:
+def test_static_shapes_are_inferred() -> None:
     @tf.function(input_signature=[tf.TensorSpec([None, 3]), tf.TensorSpec(None)])
     def trace(x: tf.Tensor, any_rank: tf.Tensor) -> None:
         assert _tfops.run(ALLREDUCE, [x], name="a")[0].shape.as_list() == [None, 3]
@@ -186,13 +186,13 @@ def test_errors_are_those_that_users_of_horovod_catch(mode: Any, code: str, grou
         assert group.pending() == 0
 
 
-def test_the_loss_of_a_rank_bears_the_name_that_elastic_looks_for() -> None:
+def test_rank_loss_error_has_the_name_that_elastic_expects() -> None:
     with pytest.raises(tf.errors.UnknownError, match="HorovodAllreduce 'fail:ECONNABORTED': the group failed"):
         _tfops.run(ALLREDUCE, [tf.ones(2)], name="fail:ECONNABORTED")
 
 
 @MODES
-def test_without_a_group_horovods_own_sentence_is_said(mode: Any, group: Group) -> None:
+def test_without_a_group_horovods_message_is_raised(mode: Any, group: Group) -> None:
     group.attach(False)
     for fn in (lambda x: _tfops.run(ALLREDUCE, [x], name="a"), lambda x: _tfops.query(0)):
         with pytest.raises(tf.errors.FailedPreconditionError, match=r"Horovod has not been initialized; use hvd"):
@@ -206,7 +206,7 @@ def test_a_wait_ends_all_its_requests_when_one_has_failed(group: Group) -> None:
     assert group.pending() == 0
 
 
-def test_a_handle_is_good_for_one_wait_and_other_numbers_for_none() -> None:
+def test_handle_is_valid_for_one_wait_only() -> None:
     handle = _tfops.start(ALLREDUCE, [tf.ones(2)], name="a")
     _tfops.wait([handle], [tf.float32], [None])
     for wrong in (handle, tf.constant(-1, tf.int64), tf.constant([], tf.int64), tf.constant([1, 2], tf.int64)):
@@ -215,7 +215,7 @@ def test_a_handle_is_good_for_one_wait_and_other_numbers_for_none() -> None:
 
 
 @pytest.mark.parametrize("dtypes", [[], [tf.int32], [tf.float32, tf.float32]], ids=str)
-def test_a_wrong_list_of_types_is_refused(dtypes: list[tf.DType], group: Group) -> None:
+def test_wrong_list_of_types_is_an_error(dtypes: list[tf.DType], group: Group) -> None:
     handle = _tfops.start(ALLREDUCE, [tf.ones(2)], name="a")
     with pytest.raises(tf.errors.InvalidArgumentError, match="Tout"):
         _tfops.wait([handle], dtypes, [None] * len(dtypes))
@@ -225,12 +225,12 @@ def test_a_wrong_list_of_types_is_refused(dtypes: list[tf.DType], group: Group) 
 @pytest.mark.parametrize(("kind", "tensors", "how"), [
     (99, 1, {}), (-1, 1, {}), (ALLREDUCE, 0, {}), (BARRIER, 1, {}), (ALLTOALL, 2, {}), (ALLREDUCE, 1, {"op": 6}),
     (ALLREDUCE, 1, {"set": -1}), (BROADCAST, 1, {"root": 2**40}), (ALLREDUCE, 1, {"splits": [1]})])  # fmt: skip
-def test_requests_that_cannot_be_are_refused(kind: int, tensors: int, how: dict[str, Any]) -> None:
+def test_invalid_requests_are_errors(kind: int, tensors: int, how: dict[str, Any]) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError):
         _tfops.start(kind, [tf.ones(1)] * tensors, name="a", **how)
 
 
-def test_dropped_handles_do_not_pile_up(group: Group) -> None:
+def test_dropped_handles_are_released(group: Group) -> None:
     for _ in range(20):
         _tfops.start(ALLREDUCE, [tf.ones(1000)], name="a")
         assert group.library.hy_tensorflow_pending() <= 1
@@ -333,7 +333,7 @@ def test_a_v1_graph_that_runs_in_the_callers_thread_works_one_after_the_other(gr
         assert session.run(fetched, options=options) == [float(i) for i in range(20)]
 
 
-def test_a_deadlock_for_want_of_threads_says_so(group: Group) -> None:
+def test_deadlock_by_lack_of_threads_is_reported(group: Group) -> None:
     """Where a wait blocks: in a TensorFlow that has no asynchronous kernels."""
     release = threading.Timer(0.5, group.hold, [False])
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -346,7 +346,7 @@ def test_a_deadlock_for_want_of_threads_says_so(group: Group) -> None:
     del failed
 
 
-def test_requests_one_behind_the_other_need_no_second_thread(group: Group) -> None:
+def test_sequential_requests_need_one_thread(group: Group) -> None:
     @tf.function
     def chain(x: tf.Tensor) -> tf.Tensor:
         for i in range(30):
@@ -429,7 +429,7 @@ def test_keras_fit_works_with_its_defaults(group: Group) -> None:
 SENTENCE = r"cannot be compiled by XLA: pass jit_compile=False"
 
 
-def test_xla_gets_a_sentence_that_says_what_to_do() -> None:
+def test_xla_error_says_what_to_do() -> None:
     with pytest.raises(Error, match=SENTENCE):
         tf.function(lambda x: _tfops.run(ALLREDUCE, [x], name="a"), jit_compile=True)(tf.ones(2))
     inner = tf.function(lambda x: _tfops.run(ALLREDUCE, [x], name="a")[0])

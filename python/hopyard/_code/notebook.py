@@ -25,7 +25,7 @@ def read(path: str | os.PathLike[str]) -> list[str]:
         raise Error(f"cannot read the notebook '{os.fspath(path)}': {error.strerror}") from None
     except (ValueError, KeyError, TypeError):
         raise Error(
-            f"'{os.fspath(path)}' is not a notebook of format 4; convert older ones with `jupyter nbconvert --to notebook`"
+            f"'{os.fspath(path)}' is not a notebook of format 4; convert it with `jupyter nbconvert --to notebook`"
         ) from None
     return [source if isinstance(source, str) else "".join(source) for source in code]
 

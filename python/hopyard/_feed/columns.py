@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of a hub as NumPy arrays, nested as rows are."""
+"""Columns from a hub as NumPy arrays, nested like rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def numpy_module() -> Any:
 
 
 def array_of(column: Column, rows: int) -> np.ndarray:
-    """A hub's column. What is no number is an array of objects, and so is what is ragged."""
+    """A column as an array; strings, bytes and ragged columns are arrays of objects."""
     np = numpy_module()
     dtype, shape, values, value_ends, row_ends = column
     items = rows if row_ends is None else int(np.frombuffer(row_ends, np.int64)[-1])
@@ -42,7 +42,7 @@ def _objects(values: list[Any]) -> np.ndarray:
 
 
 def stack_rows(rows: list[Any]) -> Any:
-    """Rows that had no columns."""
+    """Arrays of rows that arrived without columns."""
     first = rows[0] if rows else None
     if isinstance(first, dict):
         return {key: _of_cells([row[key] for row in rows]) for key in first}
@@ -56,12 +56,12 @@ def _of_cells(cells: list[Any]) -> np.ndarray:
     np = numpy_module()
     try:
         return np.array(cells)
-    except ValueError:  # they differ in length
+    except ValueError:  # their lengths differ
         return _objects(cells)
 
 
 def nest_arrays(shape: str, arrays: list[Any]) -> Any:
-    """The arrays as a row has them (src/feed/feed.h tells of the text)."""
+    """The arrays, nested like a row (src/feed/feed.h documents the format of `shape`)."""
     position, leaves = 0, iter(arrays)
 
     def key() -> str:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows from feeders into the process that trains: DataFeed is what the training function sees.
+"""DataFeed: the rows that feeders send to a training process, as the training function reads them.
 
-A feeder is another process of the same machine, a Spark task, say. Rows lie in memory that both have, as columns, and
-are made into Python objects again, or into NumPy arrays at once (`DataFeed.columns`), or TensorFlow takes them itself
-(`DataFeed.dataset`).
+A feeder is another process on the same machine, for example a Spark task. Rows are columns in shared memory. They are
+converted to Python objects (`DataFeed.next_batch`), to NumPy arrays (`DataFeed.columns`), or read by TensorFlow
+directly (`DataFeed.dataset`).
 
-When a feeder dies and is tried again, rows come again that had come before: each comes at least once.
+Delivery is at least once: when a feeder dies and is retried, rows are sent again.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class DataFeed:
-    """The rows that come in. `mgr` has the hub as `mgr.hub`; where it has a descriptor to be heard meanwhile, too, that
-    is `mgr.fileno()`, and `mgr.hear()` is called when something has come there."""
+    """A stream of rows. `mgr.hub` is the hub; if the manager has a descriptor to poll meanwhile, that is
+    `mgr.fileno()`, and `mgr.handle_message()` is called when it is readable."""
 
     def __init__(
         self,
@@ -34,27 +34,27 @@ class DataFeed:
         self.mgr = mgr
         self.train_mode = train_mode
         self.qname_in = qname_in
-        self.qname_out = qname_out  # results go back to who fed the rows, whatever this is
+        self.qname_out = qname_out  # unused: results go back to the feeder of the rows
         self.done_feeding = False
-        self.datasets: list[int] = []  # their numbers
+        self.datasets: list[int] = []  # their ids in the hub
         self.input_tensors = None if input_mapping is None else [tensor for _, tensor in sorted(input_mapping.items())]
 
     def next_batch(self, batch_size: int) -> list[Any] | dict[str, list[Any]]:
-        """Up to `batch_size` rows: fewer at the end of the feed, and where a partition ends that wants results. With an
-        input mapping, a list for each tensor instead."""
+        """Up to `batch_size` rows: fewer at the end of the feed, and at the end of a partition that wants results. With
+        an input mapping, a dict with a list for each tensor."""
         rows = self._rows(batch_size)
         if self.input_tensors is None:
             return rows
         return {tensor: [row[i] for row in rows] for i, tensor in enumerate(self.input_tensors)}
 
     def columns(self, batch_size: int) -> Any:
-        """The same as NumPy arrays: a tuple, list or dict of them, as rows are; one, for rows that are single values;
-        with an input mapping a dict of tensors. What differs in length from row to row is an array of arrays. There may
-        be fewer rows also where those that follow are of another shape."""
+        """The same as NumPy arrays: a tuple, list or dict of arrays, like the rows; one array if rows are single
+        values; with an input mapping a dict of tensors. Values whose length differs by row are an array of arrays.
+        There are also fewer rows before a row of another shape."""
         rows, shape, columns, why = 0, "", [], ""
         while rows == 0 and not self.done_feeding:
             rows, shape, columns, why = self.mgr.hub.next_columns(max(batch_size, 1), **self._options())
-            self._heed(why)
+            self._handle(why)
         found = (
             _columns.stack_rows(columns)
             if shape == "*"
@@ -69,29 +69,30 @@ class DataFeed:
         }
 
     def dataset(self, batch_size: int, signature: Any = None, drop_remainder: bool = False) -> tf.data.Dataset:
-        """The same as a tf.data.Dataset, whose batches TensorFlow takes by itself, without Python. What is ragged is a
-        tf.RaggedTensor. All batches have `batch_size` rows but the last, and the last of a partition that wants results.
+        """The same as a tf.data.Dataset, whose batches TensorFlow reads without Python. Ragged columns are
+        tf.RaggedTensors. All batches have `batch_size` rows except the last one, and the last one of a partition that
+        wants results.
 
-        `signature`, a nest of tf.TensorSpec and tf.RaggedTensorSpec, says what comes; numbers are cast to it where that
-        is safe. Without it, rows are awaited here, and all that follow have to be like the first."""
+        `signature`, a nest of tf.TensorSpec and tf.RaggedTensorSpec, describes the rows; numbers are cast if that is
+        safe. Without it, this waits for the first rows, and all later rows must have the same types."""
         from . import dataset as _dataset
 
         return _dataset.make(self, batch_size, signature, drop_remainder)
 
     def should_stop(self) -> bool:
-        """Has the feed come to its end?"""
+        """Whether the feed has ended."""
         self.done_feeding = self.done_feeding or any(self.mgr.hub.is_over(n) for n in self.datasets)
         return self.done_feeding
 
     def batch_results(self, results: Sequence[Any]) -> None:
-        """One for each row of the batches that were taken, in their order."""
+        """Returns a result for each row that was taken, in order."""
         self.mgr.hub.results(results)
 
     def terminate(self) -> None:
-        """No more rows are wanted: feeders end, and those that come later, too."""
-        say = getattr(self.mgr, "set", None)
-        if say is not None:
-            say("state", "terminating")
+        """Ends the feed: current and later feeders stop."""
+        set_value = getattr(self.mgr, "set", None)
+        if set_value is not None:
+            set_value("state", "terminating")
         self.mgr.hub.terminate()
         self.done_feeding = True
 
@@ -100,18 +101,18 @@ class DataFeed:
         options = {"queue": self.qname_in, "stops": not self.train_mode}
         return options if fileno is None else {**options, "other": fileno()}
 
-    def _heed(self, why: str) -> None:
-        if why == "end":
+    def _handle(self, reason: str) -> None:
+        if reason == "end":
             self.done_feeding = True
-        elif why == "other":
-            self.mgr.hear()
+        elif reason == "other":
+            self.mgr.handle_message()
 
     def _rows(self, batch_size: int) -> list[Any]:
         rows: list[Any] = []
         while len(rows) < batch_size and not self.done_feeding:
             more, why = self.mgr.hub.next_rows(batch_size - len(rows), **self._options())
             rows = rows + more if rows else more
-            self._heed(why)
+            self._handle(why)
             if why == "partition" and rows:
                 break
         return rows

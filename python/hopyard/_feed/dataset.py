@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A feed as a tf.data.Dataset: batches go from shared memory into tensors by an op of src/tensorflow, without Python.
+"""A feed as a tf.data.Dataset: an op of src/tensorflow copies batches from shared memory into tensors, without Python.
 
-The op waits for a tenth of a second at most and then says that there is nothing yet, so that whoever drops an iterator
-does not wait for rows. Here those answers are left out, and the end of the feed becomes the dataset's.
+The op waits at most a tenth of a second and then returns NOTHING, so that dropping an iterator does not wait for rows.
+The pipeline here filters those out, and ends the dataset at the end of the feed.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from .columns import nest_arrays
 if TYPE_CHECKING:
     from .data_feed import DataFeed
 
-NOTHING, ROWS, END = range(3)  # what the op says
+NOTHING, ROWS, END = range(3)  # the op's states
 FOREVER = (1 << 63) - 1
-HEAR_MS = 200
-PICKLED = "rows came that have no columns, and were pickled; take such rows by next_batch or columns"
+POLL_MS = 200
+PICKLED = "rows without columns arrived, which are pickled; read such rows with next_batch or columns"
 _TYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
           "float64")  # fmt: skip
 _Leaf = tuple[str, str, tuple[int, ...] | None, bool]  # name, dtype, shape of a row or item, is it ragged
 
 
 def make(feed: DataFeed, batch_size: int, signature: Any, drop_remainder: bool) -> tf.data.Dataset:
-    """What DataFeed.dataset gives."""
+    """The dataset of DataFeed.dataset."""
     if batch_size < 1:
-        raise ValueError(f"a batch has at least one row, and not {batch_size}")
+        raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
     if drop_remainder and not feed.train_mode:
-        raise ValueError("drop_remainder would leave rows without a result; leave it out, or use train_mode=True")
+        raise ValueError("drop_remainder would drop rows that need a result; leave it out, or use train_mode=True")
     _tfops.ensure_loaded()
     if signature is None:
-        signature = _awaited(feed)
-    if signature is None:  # it has ended before its first row
+        signature = _signature_of_next_rows(feed)
+    if signature is None:  # the feed ended before its first row
         return tf.data.Dataset.range(0)
     parts, has_mapping = signature, feed.input_tensors is not None
     if feed.input_tensors is not None:
@@ -50,20 +50,20 @@ def make(feed: DataFeed, batch_size: int, signature: Any, drop_remainder: bool) 
     stops = not feed.train_mode
     number = feed.mgr.hub.batches(feed.qname_in, batch_size, stops, drop_remainder, text, has_mapping, leaves)
     feed.datasets.append(number)
-    _hear(feed, number)
+    _poll_manager(feed, number)
     return _pipeline(number, specs, signature)
 
 
-# ---- what comes ----------------------------------------------------------------------------------
+# ---- signatures ----------------------------------------------------------------------------------
 
 
-def _awaited(feed: DataFeed) -> Any:
-    """The specs of the rows that come next, which are not taken; None where the feed has ended."""
+def _signature_of_next_rows(feed: DataFeed) -> Any:
+    """The specs of the next rows, which stay in the feed; None if the feed has ended."""
     shape: str = ""
     columns: list[tuple[str, tuple[int, ...], bool]] = []
     while not shape and not feed.done_feeding:
         shape, columns, why = feed.mgr.hub.next_shape(1, **feed._options())
-        feed._heed(why)
+        feed._handle(why)
     if not shape:
         return None
     if shape == "*":
@@ -84,12 +84,12 @@ def _spec(dtype: str, shape: tuple[int, ...], is_ragged: bool) -> Any:
 
 def _of_tensor(signature: Any, name: str) -> Any:
     if not isinstance(signature, dict) or name not in signature:
-        raise ValueError(f"the signature has no '{name}', which the input mapping has")
+        raise ValueError(f"the signature has no '{name}', which is in the input mapping")
     return signature[name]
 
 
 def _described(parts: Any, batch: int | None) -> tuple[str, list[_Leaf], list[Any]]:
-    """The shape of a row as src/feed/feed.h has it, and its leaves: for the hub, and as TensorFlow's specs."""
+    """The shape of a row in the format of src/feed/feed.h, and its leaves: for the hub, and as TensorFlow's specs."""
     leaves: list[_Leaf] = []
     specs: list[Any] = []
 
@@ -113,18 +113,18 @@ def _below(path: str, key: str) -> str:
 def _leaf(spec: Any, path: str, batch: int | None) -> _Leaf:
     is_ragged = isinstance(spec, tf.RaggedTensorSpec)
     if not is_ragged and not isinstance(spec, tf.TensorSpec):
-        raise ValueError(f"column '{path}': a signature has tf.TensorSpec and tf.RaggedTensorSpec, and not {spec!r}")
+        raise ValueError(f"column '{path}': a signature must have tf.TensorSpec or tf.RaggedTensorSpec, not {spec!r}")
     dtype, shape = ("bytes" if spec.dtype == tf.string else spec.dtype.name), spec.shape
     if dtype != "bytes" and dtype not in _TYPES:
-        raise ValueError(f"column '{path}': a feed has no {dtype}; it has {', '.join(_TYPES)} and string")
+        raise ValueError(f"column '{path}': type {dtype} is not supported; supported: {', '.join(_TYPES)}, string")
     if is_ragged and spec.ragged_rank != 1:
-        raise ValueError(f"column '{path}': what is ragged has ragged_rank=1, and not {spec.ragged_rank}")
+        raise ValueError(f"column '{path}': ragged_rank must be 1, not {spec.ragged_rank}")
     if shape.rank is None:
         return path, dtype, None, is_ragged
     if shape.rank < 1 + is_ragged:
-        raise ValueError(f"column '{path}': the first dimension is the batch's, and {shape} has none")
+        raise ValueError(f"column '{path}': shape {shape} has no batch dimension")
     if shape[0] not in (None, batch):
-        raise ValueError(f"column '{path}': {shape} wants batches of {shape[0]}; pass batch_size and drop_remainder so")
+        raise ValueError(f"column '{path}': shape {shape} needs batch_size={shape[0]} and drop_remainder=True")
     return path, dtype, tuple(-1 if n is None else n for n in shape[1 + is_ragged :]), is_ragged
 
 
@@ -158,16 +158,16 @@ def _pipeline(number: int, specs: Sequence[Any], nest: Any) -> tf.data.Dataset:
     def made(_: tf.Tensor, outputs: tuple[tf.Tensor, ...]) -> Any:
         return _packed(nest, map(_tensor, specs, _grouped(specs, iter(outputs))))
 
-    options = tf.data.Options()  # rows are this process's own: there is nothing to be shared out
+    options = tf.data.Options()  # the rows are for this process only: sharding would lose some
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    # A thread that reads ahead here would wait for rows that nobody wants, and take(n) for that thread.
+    # A read-ahead thread would wait for rows that are not needed, and take(n) would wait for that thread.
     options.experimental_optimization.map_parallelization = False
     batches = tf.data.Dataset.range(FOREVER).map(step).take_while(is_not_over).filter(has_rows)
     return batches.map(made).with_options(options)
 
 
 def _outputs(spec: Any) -> int:
-    """What is ragged is values, and where rows end."""
+    """The op's outputs for a column: a ragged one has values and row splits."""
     return 2 if isinstance(spec, tf.RaggedTensorSpec) else 1
 
 
@@ -188,7 +188,7 @@ def _tensor(spec: Any, outputs: list[tf.Tensor]) -> Any:
 
 
 def _packed(nest: Any, leaves: Iterator[Any]) -> Any:
-    """As rows are; lists become tuples, which is what tf.data has."""
+    """Nested like rows; lists become tuples, as in tf.data."""
     if isinstance(nest, dict):
         return {key: _packed(part, leaves) for key, part in nest.items()}
     if isinstance(nest, (tuple, list)):
@@ -197,29 +197,29 @@ def _packed(nest: Any, leaves: Iterator[Any]) -> Any:
     return next(leaves)
 
 
-# ---- what else comes meanwhile -----------------------------------------------------------------------
+# ---- messages to the manager -----------------------------------------------------------------------
 
 
-def _hear(feed: DataFeed, number: int) -> None:
-    """While TensorFlow waits for rows nobody calls into Python: a thread hears what comes for the manager."""
+def _poll_manager(feed: DataFeed, number: int) -> None:
+    """While TensorFlow waits for rows, no Python code runs: a thread handles the manager's messages."""
     if getattr(feed.mgr, "fileno", None) is not None:
-        threading.Thread(target=_hears, args=(weakref.ref(feed), number), name="hopyard-hears", daemon=True).start()
+        threading.Thread(target=_poll_loop, args=(weakref.ref(feed), number), name="hopyard-poll", daemon=True).start()
 
 
-def _hears(found: weakref.ref[DataFeed], number: int) -> None:
+def _poll_loop(found: weakref.ref[DataFeed], number: int) -> None:
     while (feed := found()) is not None and not feed.mgr.hub.is_over(number):
         descriptor = select.poll()
         descriptor.register(feed.mgr.fileno(), select.POLLIN)
-        del feed  # whoever drops it is not held up by this
-        ready = descriptor.poll(HEAR_MS)
+        del feed  # this thread must not keep the feed alive
+        ready = descriptor.poll(POLL_MS)
         feed = found()
         if ready and feed is not None:
-            _hear_once(feed)
+            _handle_message(feed)
 
 
-def _hear_once(feed: DataFeed) -> None:
+def _handle_message(feed: DataFeed) -> None:
     try:
-        feed.mgr.hear()
+        feed.mgr.handle_message()
     except _hopyard.Error:
-        feed.terminate()  # nobody will say that it is over
+        feed.terminate()  # the end of the feed will not be announced
         raise

@@ -13,11 +13,11 @@ from .. import _hopyard
 
 CHUNK_ROWS = 1024
 CHUNK_BYTES = 1 << 20
-FIRST_ROWS = 16  # until it is known how large they are
+FIRST_ROWS = 16  # until their size is known
 
 
 def chunks(rows: Iterable[Any], sources: Sequence[_hopyard.Source]) -> Iterator[list[Any]]:
-    """Lists of rows, of about a megabyte: their size shows when the first are sent."""
+    """Splits rows into lists of about a megabyte. The size of rows is known once the first are sent."""
     iterator, count, so_far, before = iter(rows), FIRST_ROWS, 0, sum(source.sent for source in sources)
     while chunk := list(itertools.islice(iterator, count)):
         yield chunk
@@ -27,8 +27,8 @@ def chunks(rows: Iterable[Any], sources: Sequence[_hopyard.Source]) -> Iterator[
 
 
 def feeder(name: str, queue: str = "input", size: int = 0) -> Callable[[Iterable[Any]], bool]:
-    """A function that feeds a partition's rows to the hub of that name. It returns when they are taken: True, or False
-    when the hub has had enough. `size` is the ring's, where rows are larger than some megabytes."""
+    """A function that feeds a partition's rows to the hub of that name. It returns True when they are taken, or False
+    if the hub wants no more. `size` is the size of the ring, for rows larger than a few megabytes."""
 
     def feed(rows: Iterable[Any]) -> bool:
         return _put_all(_source(name, queue, False, size), rows)
@@ -37,14 +37,15 @@ def feeder(name: str, queue: str = "input", size: int = 0) -> Callable[[Iterable
 
 
 def feed_own_hub(name: str, queue: str, rows: list[Any], first: int) -> None:
-    """Feeds this process's own hub with rows that had come as a pickle, when somebody wants columns."""
-    source, rest = _hopyard.Source(name, queue), rows[first:]  # it is there before anybody says that no more come
+    """Feeds rows that arrived pickled to this process's hub again, because columns are wanted. Called by
+    src/python/hub.c."""
+    source, rest = _hopyard.Source(name, queue), rows[first:]  # connected before the feed can be declared over
 
     def feed() -> None:
-        with contextlib.suppress(_hopyard.Error):  # the hub is gone, and nobody takes them
+        with contextlib.suppress(_hopyard.Error):  # the hub is gone
             _put_all(source, rest)
 
-    threading.Thread(target=feed, name="hopyard-again", daemon=True).start()
+    threading.Thread(target=feed, name="hopyard-feed", daemon=True).start()
 
 
 def _put_all(source: _hopyard.Source, rows: Iterable[Any]) -> bool:
@@ -53,28 +54,28 @@ def _put_all(source: _hopyard.Source, rows: Iterable[Any]) -> bool:
 
 
 def infer(name: str, rows: Iterable[Any], queue: str = "input", size: int = 0) -> Iterator[Any]:
-    """Feeds a partition's rows, and gives a result for each, in their order. Rows are ahead of results by what the two
-    rings and the consumer's batch hold, and no more."""
+    """Feeds a partition's rows, and yields a result for each, in order. At most the two rings and the consumer's batch
+    are filled with rows ahead of their results."""
     yield from inferred(name, _source(name, queue, True, size), rows)
 
 
 def inferred(name: str, source: _hopyard.Source, rows: Iterable[Any]) -> Iterator[Any]:
-    sent = given = 0
+    sent = received = 0
     with source:
         for chunk in chunks(rows, [source]):
-            is_wanted = source.put(chunk)
+            wants_more = source.put(chunk)
             sent += len(chunk)
             for result in source.results(0) or ():
-                given += 1
+                received += 1
                 yield result
-            if not is_wanted:
-                raise _hopyard.Error(f"'{name}' has had enough rows, and has given {given} results for {sent}")
+            if not wants_more:
+                raise _hopyard.Error(f"'{name}' takes no more rows, and has returned {received} results for {sent}")
         source.end_partition()
-        while given < sent:
+        while received < sent:
             results = source.results()
             if results is None:
-                raise _hopyard.Error(f"'{name}' has had enough rows, and has given {given} results for {sent}")
-            given += len(results)
+                raise _hopyard.Error(f"'{name}' takes no more rows, and has returned {received} results for {sent}")
+            received += len(results)
             yield from results
 
 
@@ -86,14 +87,14 @@ def _source(name: str, queue: str, results: bool, size: int) -> _hopyard.Source:
 
 
 FED, UNWANTED, NO_NODE, TIMED_OUT = range(4)
-"""What became of a partition: it was taken; a node has had enough; there is no node here, or not any more; the node has
-taken none of it for feed_timeout."""
+"""The outcome of a partition: it was taken; the node wants no more; this machine has no node, or no longer; the node
+took no rows for feed_timeout."""
 
 
 def source_here(
     names: Sequence[str], turn: int, queue: str, timeout: float, results: bool = False
 ) -> tuple[str, _hopyard.Source] | None:
-    """To one of the hubs that are on this machine, and its name: another one for each partition."""
+    """Connects to one of the hubs on this machine, in turn for each partition: its name, and the source."""
     for name in (names[(turn + i) % len(names)] for i in range(len(names))):
         try:
             return name, _hopyard.Source(name, queue, results, patience=timeout)
@@ -103,21 +104,21 @@ def source_here(
 
 
 def infer_here(names: Sequence[str], turn: int, queue: str, rows: Iterable[Any], timeout: float) -> Iterator[Any]:
-    """A result for each row of a partition, by a node of this machine."""
+    """A result for each row of a partition, from a node on this machine."""
     found = source_here(names, turn, queue, timeout, results=True)
     if found is None:
-        raise _hopyard.Error(f"no node of the cluster is on {socket.gethostname()}, or it has ended")
+        raise _hopyard.Error(f"there is no node of the cluster on {socket.gethostname()}, or it has ended")
     return inferred(*found, rows)
 
 
 def feed_partition(names: Sequence[str], turn: int, queue: str, rows: Iterable[Any], timeout: float) -> int:
-    """Feeds it to a node of this machine; what became of it."""
+    """Feeds a partition to a node on this machine; returns its outcome."""
     return _feed_here(names, turn, queue, timeout, lambda source: map(source.put, chunks(rows, [source])))
 
 
 def feed_pickles(names: Sequence[str], turn: int, queue: str, pickles: Iterable[bytes], timeout: float) -> int:
-    """The same for rows as Spark has pickled them, some in each: where the node takes Python's rows, it gets them so, and
-    nobody makes rows of them before."""
+    """The same for batches of rows that Spark has pickled: if the node takes Python rows, it gets the pickles as they
+    are."""
     return _feed_here(names, turn, queue, timeout, lambda source: _put_pickles(source, pickles))
 
 
@@ -141,7 +142,7 @@ def _put_pickles(source: _hopyard.Source, pickles: Iterable[bytes]) -> Iterator[
 
 
 def feed_batches(names: Sequence[str], turn: int, queue: str, batches: Iterable[Any], timeout: float) -> int:
-    """The same for Arrow's; rows are tuples."""
+    """The same for Arrow batches; rows are tuples."""
     return _feed_here(names, turn, queue, timeout, lambda source: (put_arrow(source, batch) for batch in batches))
 
 
@@ -157,15 +158,15 @@ def _feed_here(
             return FED if all(put(source)) and source.wait_until_taken() else UNWANTED
     except _hopyard.Error:
         if source.timed_out:
-            return TIMED_OUT  # were it raised, Spark would try it again, and wait as long again
+            return TIMED_OUT  # an exception would make Spark retry, and wait as long again
         if not source.gone and source_here([name], 0, queue, timeout):
             raise
-        return NO_NODE  # it has ended meanwhile; whether well, its run knows
+        return NO_NODE  # it has ended; its run has the reason
 
 
 def put_arrow(source: _hopyard.Source, batch: Any) -> bool:
-    """Feeds a batch of Arrow's: False when the hub has had enough. What has no column, nulls, dates and structs, goes row
-    by row."""
+    """Feeds an Arrow batch: False if the hub wants no more. Types without columns (nulls, dates and structs) are fed
+    row by row."""
     taken = source.put_arrow(batch)
     if taken is not None:
         return taken

@@ -61,7 +61,8 @@ class Listener:
         self.listener.listen(1)
 
     def wait(self, watching: list[str]) -> "PlaceholderTrial | None":
-        """The trial, once it has connected; None if the command `watching`, which runs as long as the run, ends first."""
+        """The trial, once it has connected; None if the command `watching`, which runs as long as the run, ends
+        first."""
         none, pipe = subprocess.DEVNULL, subprocess.PIPE
         with subprocess.Popen(watching, stdin=none, stdout=pipe, start_new_session=True) as watcher:
             assert watcher.stdout is not None

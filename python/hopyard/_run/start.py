@@ -112,7 +112,7 @@ def resume(run: int | str, project: Project, tensorboard: bool, spark: Any) -> t
 
 def supply(spark: Any, run: int, project: Project, leaves: bool = False) -> None:
     """Supplies a run with agents on the executors of a session, if it has executors."""
-    if spark is not None and not _session.is_here(spark):
+    if spark is not None and not _session.is_local(spark):
         _supplier.supply(spark, run, project, leaves)
 
 

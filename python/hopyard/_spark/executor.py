@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in a Spark task: an agent, unpacked beside it; or, for others that want it there, hopyard itself.
+"""Code of Spark tasks: unpacks hopyard and runs an agent, or makes `import hopyard` work in a worker.
 
-An executor has no hopyard: this module goes there by value, so it knows nothing of the others, and only Python's own
-library. What an agent's task returns is one sentence, why it is over.
+Executors need not have hopyard: this module is pickled by value, so it uses Python's standard library only. An agent's
+task returns one string, the reason why the agent has ended.
 """
 
 import collections
@@ -28,16 +28,17 @@ import threading
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-BUSY = "busy"  # another agent is on this executor
-LEFT = "left"  # the agent lives on without this task
-LOST = "the executor that it ran on was lost"
-KILLED = "the agent was ended by signal"
-MFD_EXEC = 0x10  # of Linux 6.3: else vm.memfd_noexec decides
-_PRIVATE = ("PYTHON_WORKER_FACTORY_", "SPARK_AUTH", "SPARK_BUFFER", "_PYSPARK")  # of Spark's own channels
+BUSY = "busy"  # another agent runs on this executor
+LEFT = "left"  # the agent continues without this task
+LOST = "its executor was lost"
+KILLED = "the agent was killed by signal"
+MFD_EXEC = 0x10  # since Linux 6.3; older ones have no vm.memfd_noexec
+_PRIVATE = ("PYTHON_WORKER_FACTORY_", "SPARK_AUTH", "SPARK_BUFFER", "_PYSPARK")  # Spark's internal variables
 
 
 def run(order: dict[str, Any], archive: bytes, digest: str) -> Iterator[str]:
-    """Spark would try a task that raises again, and so a second agent of the same name: it returns why, instead."""
+    """Returns the reason instead of raising: Spark would retry the task, and start a second agent with the same
+    name."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -45,25 +46,25 @@ def run(order: dict[str, Any], archive: bytes, digest: str) -> Iterator[str]:
         return iter([LOST])
     where = f"executor {_id()} on {socket.gethostname()}"
     try:
-        why = _alone(order, archive, digest, context)
-    except Exception as error:  # a full disk, say; what it was would be lost with Spark's next try
-        why = f"the agent cannot be started: {error}"
-    return iter([why if why in (BUSY, LEFT) else f"{where}: {why}"])
+        reason = _run_alone(order, archive, digest, context)
+    except Exception as error:  # for example a full disk; the reason would be lost with Spark's retry
+        reason = f"the agent cannot be started: {error}"
+    return iter([reason if reason in (BUSY, LEFT) else f"{where}: {reason}"])
 
 
-def _alone(order: dict[str, Any], archive: bytes, digest: str, context: Any) -> str:
-    lock = _only_one()
+def _run_alone(order: dict[str, Any], archive: bytes, digest: str, context: Any) -> str:
+    lock = _lock_executor()
     if lock is None:
         return BUSY
     with lock, contextlib.ExitStack() as held:
         return _problem() or _agent(order, _unpacked(archive, digest, held), context, lock)
 
 
-# ---- one on each executor ----------------------------------------------------------------------
+# ---- one agent per executor ----------------------------------------------------------------------
 
 
 def _java() -> int:
-    """The executor itself: the first of our parents that is a JVM."""
+    """The process id of the executor: the nearest ancestor that is a JVM."""
     process = os.getpid()
     while process > 1:
         with open(f"/proc/{process}/stat") as file:
@@ -75,26 +76,26 @@ def _java() -> int:
     return os.getppid()
 
 
-def _said(option: str, otherwise: str) -> str:
-    """What this executor was started with."""
+def _option(name: str, default: str) -> str:
+    """An option of the executor's command line."""
     with open(f"/proc/{_java()}/cmdline", errors="replace") as file:
         words = file.read().split("\0")
-    return words[words.index(option) + 1] if option in words else otherwise
+    return words[words.index(name) + 1] if name in words else default
 
 
 def _id() -> str:
-    """By which Spark's page knows this executor."""
-    return _said("--executor-id", "?")
+    """The executor's id, as in Spark's web UI."""
+    return _option("--executor-id", "?")
 
 
 def cores() -> int:
-    """Of this executor."""
-    return int(_said("--cores", "1"))
+    """The number of cores of this executor."""
+    return int(_option("--cores", "1"))
 
 
-def _only_one() -> BinaryIO | None:
-    """In a folder that is this executor's alone. The kernel gives it to one process at a time, and takes it back when
-    that has died."""
+def _lock_executor() -> BinaryIO | None:
+    """Locks a file in the executor's directory; None if another agent holds the lock. The kernel releases it when the
+    holder dies."""
     fd = os.open(".hopyard-lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     lock = os.fdopen(fd, "r+b", buffering=0)
     try:
@@ -106,12 +107,12 @@ def _only_one() -> BinaryIO | None:
 
 
 def _problem() -> str | None:
-    """What would go wrong later, and less clearly. Spark itself refuses another Python than its driver's."""
+    """A problem that would otherwise show up later and less clearly. Spark checks Python's version itself."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY:
         return (
-            f"spark.executor.pyspark.memory limits its address space to {limit >> 20} MB, under which TensorFlow aborts; "
-            "leave that setting out, and raise spark.executor.memoryOverhead instead"
+            f"spark.executor.pyspark.memory limits its address space to {limit >> 20} MB, and TensorFlow aborts under "
+            "such a limit; remove that setting, and raise spark.executor.memoryOverhead instead"
         )
     return None
 
@@ -119,18 +120,18 @@ def _problem() -> str | None:
 # ---- the package ---------------------------------------------------------------------------------
 
 
-def package(name: str, digest: str, version: str) -> None:
-    """From here on `import hopyard` works, in a Python worker of Spark's that may have none: `name` is the archive, which
-    has come by SparkContext.addFile. One that is installed there serves, if it is the session's."""
+def ensure_package(name: str, digest: str, version: str) -> None:
+    """Makes `import hopyard` work in a Python worker of Spark: `name` is the archive that SparkContext.addFile has
+    sent. An installed hopyard is used if its version is the session's."""
     found = importlib.util.find_spec("hopyard")
-    if found is None or found.origin is None:  # a folder of that name is none
+    if found is None or found.origin is None:  # a directory of that name is not a package
         _fetch(name, digest)
     import hopyard
 
     if hopyard.__version__ != version:
         raise RuntimeError(
-            f"hopyard {hopyard.__version__} is installed for {sys.executable} on {socket.gethostname()}, and the session has "
-            f"{version}; install that one there, or none"
+            f"hopyard {hopyard.__version__} is installed for {sys.executable} on {socket.gethostname()}, but the "
+            f"session has {version}; install that version there, or remove it"
         )
 
 
@@ -153,7 +154,7 @@ def _content(path: str) -> bytes:
 
 
 def _import_from_memory(archive: bytes) -> None:
-    """The extension, where its file may not be loaded."""
+    """Loads the extension from memory, if its file system is mounted noexec."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         member = next(m for m in tar if m.name.startswith("site/hopyard/_hopyard.") and m.name.endswith(".so"))
         fd = _in_memory(os.path.basename(member.name), _read(tar, member))
@@ -172,7 +173,7 @@ def _import_from_memory(archive: bytes) -> None:
 
 
 def _unpacked(archive: bytes, digest: str, held: contextlib.ExitStack) -> str:
-    """The folder of what has come along; what is there of an earlier task serves again."""
+    """The directory of the unpacked archive; that of an earlier task is reused."""
     folder = os.path.join(os.getcwd(), f".hopyard-{digest}")
     if not os.path.isdir(folder):
         _unpack(archive, folder)
@@ -193,23 +194,23 @@ def _unpack(archive: bytes, folder: str) -> None:
         os.rename(made, folder)
     except BaseException as error:
         shutil.rmtree(made, ignore_errors=True)
-        # Another task was faster, and that is fine.
+        # Another task may have been faster.
         if getattr(error, "errno", 0) not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
 
 
 def _check_private(folder: str) -> None:
-    """Whoever can write there chooses what is run as this user."""
+    """A user who can write there could run code as this user."""
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
         raise PermissionError(
-            f"{folder} is a symbolic link, belongs to another user, or can be written by others, and no program is run "
-            "from there: remove it"
+            f"{folder} is a symbolic link, belongs to another user, or is writable by others, so no program is run "
+            "from there; remove it"
         )
 
 
 def _may_execute(path: str) -> bool:
-    """Whether code may be run from files there, or the folder was mounted noexec: as a library is loaded."""
+    """Whether the file can be mapped executable, as a library is; False if it is mounted noexec."""
     with open(path, "rb") as file:
         try:
             mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC).close()
@@ -219,7 +220,7 @@ def _may_execute(path: str) -> bool:
 
 
 def _keep_in_memory(archive: bytes, folder: str, held: contextlib.ExitStack) -> None:
-    """Program and libraries become links to files in memory, which no folder's noexec reaches. They last as long as
+    """Replaces program and libraries by links to files in memory, which noexec does not affect. They exist as long as
     this task, and so as the agent."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         for member in tar:
@@ -239,7 +240,7 @@ def _in_memory(name: str, data: bytes) -> int:
     flags = getattr(os, "MFD_CLOEXEC", 1)
     try:
         fd = os.memfd_create(name, flags | MFD_EXEC)
-    except OSError:  # of a kernel that does not know the flag, and needs none
+    except OSError:  # an older kernel, which does not need the flag
         fd = os.memfd_create(name, flags)
     with open(fd, "wb", closefd=False) as file:
         file.write(data)
@@ -247,15 +248,15 @@ def _in_memory(name: str, data: bytes) -> int:
 
 
 def _link(target: str, path: str) -> None:
-    """In the place of what is there."""
+    """Creates or replaces a symbolic link."""
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(path + ".new")  # of a task that was killed
+        os.unlink(path + ".new")  # left by a task that was killed
     os.symlink(target, path + ".new")
     os.replace(path + ".new", path)
 
 
 def _environment(folder: str, context: Any) -> dict[str, str]:
-    """The executor's own. Of GPUs the agent lends those that Spark has given to this task, if it gives any."""
+    """The executor's environment. The agent leases the GPUs that Spark has assigned to this task, if any."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_PRIVATE)}
     paths = [os.path.join(folder, "site"), *filter(None, [kept.get("PYTHONPATH")])]
     gpus = context.resources().get("gpu")
@@ -273,25 +274,25 @@ def _started(folder: str, words: list[str], environment: dict[str, str], **more:
         )
     except OSError as error:
         if error.errno == errno.ENOEXEC:
-            raise OSError(f"hopyard's program is not made for this machine, {platform.machine()}") from None
-        if error.errno == errno.ENOENT and os.path.exists(program):  # what it is to be loaded by is not there
-            raise OSError("hopyard's program needs a Linux with glibc, and here is none") from None
+            raise OSError(f"hopyard's program is not built for this machine ({platform.machine()})") from None
+        if error.errno == errno.ENOENT and os.path.exists(program):  # its loader is missing
+            raise OSError("hopyard's program needs a Linux with glibc, which this machine does not have") from None
         if error.errno == errno.EACCES:
             raise OSError(
-                f"nothing may be executed in {os.path.dirname(folder)}, nor from memory (vm.memfd_noexec)"
+                f"cannot execute programs in {os.path.dirname(folder)}, nor from memory (vm.memfd_noexec)"
             ) from None
         raise
 
 
 def _agent(order: dict[str, Any], folder: str, context: Any, lock: BinaryIO) -> str:
-    """Runs it to its end. Its standard input is its life: when this task is gone, so is the agent. One that leaves lives
-    as long as the executor does, and has the lock from then on."""
+    """Runs the agent until it ends. It ends when its standard input closes, that is, with this task. An agent that
+    leaves the task lives as long as the executor, and holds the lock."""
     words = ["agent", "--join", order["join"], "--identity", order["identity"], "--key-file", "-",
              "--own-environment", "--work", os.getcwd(), "--python", sys.executable, "--slots", str(cores()),
              "--name", f"{order['name']}-{_id()}@{socket.gethostname()}"]  # fmt: skip
     if order.get("container"):
         words += ["--container", f"{_java()}:{order['container']}"]
-    # What is in memory goes.
+    # Files in memory end with this task.
     leaves = order.get("leaves") and not os.path.islink(os.path.join(folder, "bin", "hopyard"))
     if leaves:
         words += ["--companion", str(_java()), "--hold-fd", str(lock.fileno())]
@@ -300,35 +301,35 @@ def _agent(order: dict[str, Any], folder: str, context: Any, lock: BinaryIO) -> 
         words, more = [*words, "--until-eof"], {}
     agent = _started(folder, words, _environment(folder, context), **more)
     assert agent.stdin is not None
-    said: collections.deque[str] = collections.deque(maxlen=5)
-    reader = threading.Thread(target=_keep, args=(agent.stderr, said), daemon=True)
+    output: collections.deque[str] = collections.deque(maxlen=5)
+    reader = threading.Thread(target=_collect, args=(agent.stderr, output), daemon=True)
     reader.start()
     try:
         agent.stdin.write(order["key"].encode() + b"\n")
         agent.stdin.flush()
     except BrokenPipeError:
-        said.append("it did not take its key")
+        output.append("it did not read its key")
     if agent.stdout is not None and agent.stdout.readline() == b"leaves\n":
         return LEFT
     status = agent.wait()
     reader.join(1)
-    return _verdict(status, list(said))
+    return _end_reason(status, list(output))
 
 
-def _verdict(status: int, said: list[str]) -> str:
-    """What the loader has against it is in many words."""
-    needed = re.findall(r"version `GLIBC_([\d.]+)' not found", "\n".join(said))
+def _end_reason(status: int, output: list[str]) -> str:
+    """Why the agent has ended: a loader's message about glibc is shortened."""
+    needed = re.findall(r"version `GLIBC_([\d.]+)' not found", "\n".join(output))
     if needed:
         newest = max(needed, key=lambda version: [int(n) for n in version.split(".")])
         return (
-            f"its glibc is {platform.libc_ver()[1]}, and hopyard's program needs {newest}; "
-            "have executors on a newer system, or build hopyard on one like theirs"
+            f"its glibc is {platform.libc_ver()[1]}, but hopyard's program needs {newest}; "
+            "run executors on a newer system, or build hopyard on a system like theirs"
         )
     if status < 0:
         return f"{KILLED} {-status}"
-    return f"agent ended with status {status}" + (f": {said[-1]}" if status and said else "")
+    return f"agent ended with status {status}" + (f": {output[-1]}" if status and output else "")
 
 
-def _keep(stream: BinaryIO, said: collections.deque[str]) -> None:
+def _collect(stream: BinaryIO, output: collections.deque[str]) -> None:
     for line in stream:
-        said.append(line.decode(errors="replace").rstrip())
+        output.append(line.decode(errors="replace").rstrip())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a SparkSession is and has, and the settings that people give it."""
+"""Reads the properties of a SparkSession, and settings from spark.hopyard.* and hopyard.toml."""
 
 import os
 import socket
@@ -11,47 +11,47 @@ from .._base.errors import Error
 from .._base.files import open_raw
 from . import executor as _executor
 
-MANY = 10_000  # executors: as many as a run can use
+MANY = 10_000  # executors: more than a run can use
 Project = str | os.PathLike[str] | None
 
 
 def context_of(spark: Any) -> Any:
-    """The SparkContext of a session, or what it takes to have one."""
+    """The SparkContext of a session."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise Error(
-            "a Spark Connect session starts no jobs of ours; use a SparkSession of this process: "
+            "a Spark Connect session cannot start hopyard's jobs; use a SparkSession of this process: "
             "SparkSession.builder.master(…).getOrCreate()"
         )
     context = getattr(spark, "sparkContext", spark)
     if getattr(context, "master", None) is None:
-        raise Error(f"spark takes a SparkSession, or None for this machine; {spark!r:.60} is neither")
+        raise Error(f"spark must be a SparkSession, or None for this machine, not {spark!r:.60}")
     return context
 
 
-def is_here(spark: Any) -> bool:
-    """Whether its executors are this process: then this machine's own engine serves better."""
+def is_local(spark: Any) -> bool:
+    """Whether it has no executors but this process: then the local engine is used."""
     return str(context_of(spark).master).startswith("local")
 
 
-def folder_of(project: Project) -> str:
-    folder = os.fspath(project or os.environ.get("HOPYARD_PROJECT") or os.getcwd())
-    return folder.rstrip("/") if "://" in folder else os.path.abspath(folder)
+def directory_of(project: Project) -> str:
+    directory = os.fspath(project or os.environ.get("HOPYARD_PROJECT") or os.getcwd())
+    return directory.rstrip("/") if "://" in directory else os.path.abspath(directory)
 
 
-# ---- settings: an argument, spark.hopyard.*, Spark's own, hopyard.toml --------------------------
+# ---- settings: an argument, spark.hopyard.*, Spark's property, hopyard.toml --------------------------
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One line of a notebook form. It is a whole number; of memory, MB."""
+    """A field of a notebook form. Its value is a whole number; of memory, in MB."""
 
-    name: str  # of the argument, and with a dash in hopyard.toml
+    name: str  # of the argument; with dashes in hopyard.toml
     ours: str
-    sparks: str | None  # None: Spark has nothing of the kind
+    sparks: str | None  # None: Spark has no such property
 
     @property
-    def goes_to(self) -> str:
-        """The property of a session that is to have it."""
+    def property_name(self) -> str:
+        """The property of a session that is set to it."""
         return self.sparks or self.ours
 
     @property
@@ -68,7 +68,7 @@ FORM = (EXECUTORS, PARALLEL, MEMORY, GPUS, SERVERS)
 
 
 def find(setting: Setting, conf: Any, project: Project) -> int | None:
-    """What the session says of it, or the project; None: nobody does."""
+    """The value in the session or the project; None if neither sets it."""
     own = conf.get(setting.ours)
     if own:
         return number(setting.ours, own)
@@ -78,68 +78,68 @@ def find(setting: Setting, conf: Any, project: Project) -> int | None:
 
 
 def written(project: Project) -> dict[str, Any]:
-    """The [spark] of the project's hopyard.toml; nothing where there is none."""
-    path = os.path.join(folder_of(project), "hopyard.toml")
+    """The [spark] table of the project's hopyard.toml; empty if there is none."""
+    path = os.path.join(directory_of(project), "hopyard.toml")
     try:
         with open_raw(path, "r") as file:
             table = tomllib.loads(file.readall().decode()).get("spark", {})
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise Error(f"{path} cannot be read: {error}") from None
+        raise Error(f"cannot read {path}: {error}") from None
     known = {"master": str, **{setting.key: int for setting in FORM}}
     for name, value in table.items():
         if name not in known:
-            raise Error(f"{path}: [spark] knows no '{name}'; it has {', '.join(known)}")
+            raise Error(f"{path}: [spark] has no key '{name}' (keys: {', '.join(known)})")
         if type(value) is not known[name] or (type(value) is int and value < 0):
             raise Error(
-                f"{path}: {name} in [spark] is {value!r}, which is no {'text' if name == 'master' else 'number'}"
+                f"{path}: {name} in [spark] is {value!r}, which is not a {'string' if name == 'master' else 'number'}"
             )
     return dict(table)
 
 
 def number(name: str, text: str) -> int:
     if not text.strip().isdigit():
-        raise Error(f"{name} is '{text}', which is no number")
+        raise Error(f"{name} is '{text}', which is not a number")
     return int(text)
 
 
 def size(name: str, text: str, unit: int) -> int:
-    """Bytes of Spark's "2g"; a bare number is of that unit."""
+    """The bytes of a Spark size such as "2g"; a number without suffix has that unit."""
     units = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
     digits = text.lower().rstrip("bkmgt")
     suffix = text.lower()[len(digits) :]
     if not digits.isdigit() or suffix not in ("", *units, *(u + "b" for u in units if u != "b")):
-        raise Error(f"{name} is '{text}', which is no amount of memory")
+        raise Error(f"{name} is '{text}', which is not an amount of memory")
     return int(digits) * (units[suffix[0]] if suffix else unit)
 
 
-# ---- what it has -------------------------------------------------------------------------------
+# ---- executors -------------------------------------------------------------------------------
 
 
 def address(context: Any) -> str:
-    """At which executors reach this machine: what they reach Spark's driver by.
+    """The address at which executors reach this machine: that of Spark's driver.
 
-    A name may be this machine's own word for itself, and mean 127.0.1.1 only here.
+    A host name may resolve to 127.0.1.1 on this machine only.
     """
     host = context.getConf().get("spark.driver.host", "127.0.0.1")
     found = [str(entry[4][0]) for entry in socket.getaddrinfo(host, None)]
-    elsewhere = [word for word in found if not word.startswith("127.") and word != "::1"]
-    return elsewhere[0] if elsewhere else found[0] if host in (*found, "localhost") else _outward() or found[0]
+    remote = [word for word in found if not word.startswith("127.") and word != "::1"]
+    return remote[0] if remote else found[0] if host in (*found, "localhost") else _outward() or found[0]
 
 
 def _outward() -> str | None:
-    """This machine's address on the way to others; nothing is sent."""
+    """The local address of a route to other machines; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("203.0.113.1", 9))
-        except OSError:  # there is no way
+        except OSError:  # there is no route
             return None
         return str(probe.getsockname()[0])
 
 
 def default(name: str) -> str | None:
-    """What spark-defaults.conf says, in a process that has no session yet."""
+    """A value of spark-defaults.conf, in a process that has no session yet."""
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized()
@@ -147,39 +147,39 @@ def default(name: str) -> str | None:
 
 
 def listed(context: Any) -> list[Any]:
-    """The executors there are now, as Spark's own page has them."""
+    """The current executors, as in Spark's web UI."""
     found = context._jsc.sc().statusStore().executorList(True)
     return [e for e in (found.apply(i) for i in range(found.size())) if e.id() != "driver"]
 
 
 def executors(context: Any, project: Project) -> int | None:
-    """How many there are to be; None: as many as come."""
+    """The number of executors to expect; None if it is not fixed."""
     conf = context.getConf()
     own = conf.get(EXECUTORS.ours)
     if not own and conf.get("spark.dynamicAllocation.enabled") == "true":
         most = conf.get("spark.dynamicAllocation.maxExecutors")
-        said = number("spark.dynamicAllocation.maxExecutors", most) if most else None
-        return said or written(project).get(EXECUTORS.key) or MANY
-    return find(EXECUTORS, conf, project) or (2 if context.master == "yarn" else None)  # as Spark has it there
+        value = number("spark.dynamicAllocation.maxExecutors", most) if most else None
+        return value or written(project).get(EXECUTORS.key) or MANY
+    return find(EXECUTORS, conf, project) or (2 if context.master == "yarn" else None)  # Spark's default there
 
 
 def cores(context: Any) -> int:
-    """Of each executor, at least."""
-    said = context.getConf().get("spark.executor.cores", "")
-    if said.isdigit():
-        return int(said)
+    """The number of cores of each executor, at least."""
+    value = context.getConf().get("spark.executor.cores", "")
+    if value.isdigit():
+        return int(value)
     return min((int(e.totalCores()) for e in listed(context)), default=0) or _cores_of_the_first(context)
 
 
 def _cores_of_the_first(context: Any) -> int:
-    """There is none yet, and nothing said of it: a small job waits for it."""
+    """There is no executor yet, and no setting: a small job waits for the first."""
     [count] = context.parallelize([0], 1).map(lambda _: _executor.cores()).collect()
     return int(count)
 
 
 def container(context: Any) -> str | None:
-    """Bytes that an executor's container has, where there is one that is watched, and what of them is for trials:
-    not the JVM's heap, nor what that has beside it."""
+    """TOTAL:TRIALS, the bytes of an executor's container, if its memory is limited, and the part that trials may use:
+    everything but the JVM's heap and off-heap memory."""
     conf, mega = context.getConf(), 1 << 20
     if not str(context.master).startswith(("yarn", "k8s")):
         return None
@@ -196,12 +196,12 @@ def container(context: Any) -> str | None:
 
 
 def exposed(context: Any) -> str:
-    """Agents' keys go through Spark's own channel: is it safe? Then nothing."""
+    """A warning if Spark's channel, which carries the agents' keys, is not secure; else an empty string."""
     conf = context.getConf()
     safe = all(conf.get(name) == "true" for name in ("spark.authenticate", "spark.network.crypto.enabled"))
     if safe or conf.get("spark.ssl.rpc.enabled") == "true" or address(context).startswith("127."):
         return ""
     return (
-        "Spark's channel to its executors is not authenticated and encrypted: who can read it can read the agents' keys; "
-        "set spark.authenticate and spark.network.crypto.enabled"
+        "Spark's channel to its executors is not authenticated and encrypted, so the agents' keys can be read on the "
+        "network; set spark.authenticate and spark.network.crypto.enabled"
     )

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives on TensorFlow's tensors: the ops of src/tensorflow, eagerly, in a tf.function and in a v1 graph.
 
-`start` hands tensors to the group and returns a handle at once, `wait` gives the results of many handles. Numbers of
-kinds, reductions and questions are those of the C enums.
+`start` submits tensors to the group and returns a handle at once, `wait` returns the results of many handles. Numbers
+of kinds, reductions and queries are those of the C enums.
 
-- Within a tf.function TensorFlow keeps the order in which starts and waits were written. So start what is there
-  first first, and wait once, behind all starts: then nothing is held up. In a v1 graph nothing is ordered but what
-  depends on each other: there a wait looks again and again, and other ops run in between.
-- A handle is waited for once, in the step that started it. One that is dropped instead is forgotten by itself.
-- A name is part of its node: eagerly, TensorFlow keeps a kernel for each name it has seen. Have few.
+- Within a tf.function TensorFlow keeps the order of starts and waits. So start tensors in the order in which they
+  become available, and wait once, after all starts: then nothing blocks. A v1 graph orders only ops that depend on each
+  other: there a wait polls, and other ops run in between.
+- Wait for a handle once, in the step that started it. A handle that is dropped is released.
+- A name is part of its node: eagerly, TensorFlow keeps a kernel for each name. Use few names.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ _is_attached = False
 
 
 def ensure_loaded() -> None:
-    """Sees to it that TensorFlow has the ops, and that they reach the group of this process."""
+    """Loads the ops into TensorFlow if necessary, and connects them to the group of this process."""
     global _is_attached
     if op_def_registry.get("HopyardStart") is None:
         _load(_find())
@@ -50,22 +50,22 @@ def library() -> str:
         mapped = {line.split(maxsplit=5)[5].rstrip("\n") for line in maps if LIBRARY in line}
     paths = {path for path in mapped if path.endswith(f"/{LIBRARY}")}
     if not paths and f"/memfd:{LIBRARY} (deleted)" in mapped:
-        return _find()  # a link to it, on an executor whose folders are noexec
+        return _find()  # a link to it, on an executor whose directories are noexec
     if not paths:
-        raise Error(f"TensorFlow has not loaded {LIBRARY}; is hopyard installed as a whole?")
+        raise Error(f"TensorFlow has not loaded {LIBRARY}; is hopyard installed completely?")
     return min(paths)
 
 
 def _find() -> str:
-    """Where TensorFlow does not look by itself: beside the package, in a folder of PYTHONPATH, in a build folder."""
+    """Looks where TensorFlow does not: beside the package, in directories of sys.path, in a build directory."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    folders = [os.path.join(folder, "tensorflow-plugins") for folder in (os.path.dirname(package), *sys.path)]
-    folders.append(os.path.join(os.path.dirname(_hopyard.__file__), "..", "tensorflow"))  # pip install --editable
-    for folder in folders:
-        path = os.path.join(folder, LIBRARY)
+    directories = [os.path.join(path, "tensorflow-plugins") for path in (os.path.dirname(package), *sys.path)]
+    directories.append(os.path.join(os.path.dirname(_hopyard.__file__), "..", "tensorflow"))  # pip install --editable
+    for directory in directories:
+        path = os.path.join(directory, LIBRARY)
         if os.path.exists(path):
             return path
-    raise Error(f"tensorflow-plugins/{LIBRARY} is neither beside {package} nor in sys.path; install hopyard again")
+    raise Error(f"tensorflow-plugins/{LIBRARY} is neither beside {package} nor in sys.path; reinstall hopyard")
 
 
 def _load(path: str) -> None:
@@ -73,15 +73,15 @@ def _load(path: str) -> None:
     if op_def_registry.get("HopyardStart") is None:
         trouble = ctypes.CDLL(path).hy_tensorflow_trouble
         trouble.restype = ctypes.c_char_p
-        raise Error((trouble() or b"TensorFlow did not take hopyard's ops").decode())
+        raise Error((trouble() or b"TensorFlow did not register hopyard's ops").decode())
 
 
 def start(kind: int, tensors: Sequence[Any], *, name: str, op: int = 0, set: int = 0, root: int = 0,
           prescale: float = 1.0, postscale: float = 1.0, splits: Any = None,
           waits_next: bool = False) -> tf.Tensor:  # fmt: skip
-    """Hands tensors of one type to the group: a handle, which is an int64 scalar.
+    """Submits tensors of one type to the group; returns a handle, an int64 scalar.
 
-    `waits_next`: the wait for it comes next, and does the work itself if it can, which spares a switch of threads.
+    `waits_next`: the wait for it follows immediately, and makes progress itself if it can, which saves a thread switch.
     """
     attrs: tuple[Any, ...] = (
         "kind",
@@ -107,9 +107,9 @@ def start(kind: int, tensors: Sequence[Any], *, name: str, op: int = 0, set: int
 
 
 def wait(handles: Sequence[tf.Tensor], dtypes: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
-    """The results of all handles, one behind the other; `results` has their dtypes and shapes.
+    """The results of all handles, in order; `results` returns their dtypes and shapes.
 
-    All are waited for, also when one has failed. A barrier has no result: in a v1 graph it is the operation.
+    Waits for all, even if one has failed. A barrier has no result: in a v1 graph it is the operation.
     """
     if context.executing_eagerly():
         return _eagerly("HopyardWait", ("Tout", dtypes), handles) or []
@@ -121,10 +121,10 @@ def wait(handles: Sequence[tf.Tensor], dtypes: Sequence[Any], shapes: Sequence[A
 
 
 def _polled(handles: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """What a wait in a graph of TensorFlow 1 must come after: a loop that ends when all of them are over.
+    """The control dependency of a wait in a TensorFlow 1 graph: a loop that ends when all handles are done.
 
-    Ops run in any order there, in another one on each rank, and on few threads. A wait that blocked one of them
-    could keep a start from running for which another rank waits.
+    Ops run in any order there, different on each rank, and on few threads. A wait that blocked a thread could keep a
+    start from running that another rank waits for.
     """
     if tf.compat.v1.executing_eagerly_outside_functions() or not handles:
         return []
@@ -136,8 +136,8 @@ def _polled(handles: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def run(kind: int, tensors: Sequence[Any], **how: Any) -> list[Any]:
-    """Starts and waits at once; takes what `start` takes."""
-    if context.executing_eagerly():  # where nobody asks for shapes, which cost more than all else here
+    """Starts and waits; has the parameters of `start`."""
+    if context.executing_eagerly():  # without shapes, which cost more than everything else here
         tensors = [t if type(t) is ops.EagerTensor else tf.convert_to_tensor(t) for t in tensors]
         return wait([start(kind, tensors, waits_next=True, **how)], _result_types(kind, tensors), ())
     tensors = [tf.convert_to_tensor(t) for t in tensors]
@@ -153,14 +153,13 @@ def query(what: int) -> tf.Tensor:
 
 _public: Any
 for _public in (start, wait, run, query):
-    _public.autograph_info__ = {}  # as do_not_convert leaves it, whose wrapper takes 3 us a call
+    _public.autograph_info__ = {}  # like do_not_convert, whose wrapper costs 3 us per call
 
 
 def results(kind: int, tensors: Sequence[tf.Tensor]) -> tuple[list[Any], list[Any]]:
-    """Dtypes and static shapes of what comes of a collective of these tensors, for `wait`.
+    """Dtypes and static shapes of the results of a collective of these tensors, for `wait`.
 
-    As many as there are tensors; of an alltoall also the splits received, of a join the last rank that joined
-    (both int32), of a barrier none.
+    One per tensor; additionally the received splits of an alltoall, or the last rank that joined (both int32).
     """
     if kind in (ALLREDUCE, BROADCAST):
         shapes = [t.shape for t in tensors]
@@ -178,7 +177,7 @@ def _result_types(kind: int, tensors: Sequence[tf.Tensor]) -> list[Any]:
 
 
 def _bits(number: float) -> int:
-    """An attribute of TensorFlow's is a float32 at most; the bits of a double go as an integer."""
+    """Attributes of TensorFlow are float32 at most, so a double is passed as the integer with its bits."""
     return struct.unpack("q", struct.pack("d", number))[0]
 
 
@@ -189,7 +188,7 @@ def _eagerly(op: str, attrs: Sequence[Any], *inputs: Any) -> Any:
     try:
         try:
             return _execute(ctx, op, None, *inputs, *attrs)
-        except core._FallbackException:  # inputs that are no tensors yet, or TensorFlow's very first op
+        except core._FallbackException:  # inputs that are not tensors yet, or TensorFlow's first op
             ctx.ensure_initialized()
             return _execute(ctx, op, None, *[[tf.convert_to_tensor(t) for t in i] for i in inputs], *attrs)
     except core._NotOkStatusException as e:

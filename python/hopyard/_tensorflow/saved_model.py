@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SavedModels that infer: on the driver what they give, on executors the giving."""
+"""Inference with SavedModels on Arrow batches: the output schema on the driver, inference on executors."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -8,9 +8,9 @@ from .._base.errors import Error
 
 
 class Description(NamedTuple):
-    """A model, and which of its tensors are which columns."""
+    """A model, and the mapping between its tensors and columns."""
 
-    folder: str
+    directory: str
     tags: str
     signature: str
     inputs: dict[str, str]  # column -> tensor
@@ -18,62 +18,65 @@ class Description(NamedTuple):
     batch_size: int
 
 
-_known: dict[tuple[str, str, str], Any] = {}  # what a worker has read it need not read again
+_loaded: dict[tuple[str, str, str], Any] = {}  # cached by a worker for its next tasks
 
 
 def _signature(model: Description) -> Any:
     import tensorflow as tf
 
-    key = model.folder, model.tags, model.signature
-    if key not in _known:
-        loaded = tf.saved_model.load(model.folder, tags=model.tags.split(","))
+    key = model.directory, model.tags, model.signature
+    if key not in _loaded:
+        loaded = tf.saved_model.load(model.directory, tags=model.tags.split(","))
         if model.signature not in loaded.signatures:
-            raise Error(f"{model.folder} has no signature '{model.signature}'; it has {', '.join(loaded.signatures)}")
-        _known[key] = loaded, loaded.signatures[model.signature]  # a signature does not keep its model alive
-    return _known[key][1]
+            known = ", ".join(loaded.signatures)
+            raise Error(f"{model.directory} has no signature '{model.signature}' (signatures: {known})")
+        _loaded[key] = loaded, loaded.signatures[model.signature]  # a signature does not keep its model alive
+    return _loaded[key][1]
 
 
 def schema(model: Description) -> str:
-    """Of what it gives, in Spark's words: as TensorFlow's types and shapes have it."""
-    names = {"float32": "float", "float64": "double", "float16": "float", "int64": "bigint", "int32": "int", "int16": "smallint",
-             "int8": "tinyint", "uint8": "smallint", "bool": "boolean", "string": "binary"}  # fmt: skip
-    gives = _signature(model).structured_outputs
+    """The Spark schema of the model's outputs, from their types and shapes."""
+    names = {"float32": "float", "float64": "double", "float16": "float", "int64": "bigint", "int32": "int",
+             "int16": "smallint", "int8": "tinyint", "uint8": "smallint", "bool": "boolean",
+             "string": "binary"}  # fmt: skip
+    outputs = _signature(model).structured_outputs
     columns = []
     for tensor, column in model.outputs.items():
-        if tensor not in gives:
-            raise Error(f"signature '{model.signature}' gives no '{tensor}'; it gives {', '.join(sorted(gives))}")
-        kind, rank = gives[tensor].dtype.name, gives[tensor].shape.rank
+        if tensor not in outputs:
+            known = ", ".join(sorted(outputs))
+            raise Error(f"signature '{model.signature}' has no output '{tensor}' (outputs: {known})")
+        kind, rank = outputs[tensor].dtype.name, outputs[tensor].shape.rank
         if kind not in names or rank is None or rank < 1:
-            raise Error(f"'{tensor}' is a {kind} of shape {gives[tensor].shape}, of which no column can be made")
+            raise Error(f"'{tensor}' is a {kind} of shape {outputs[tensor].shape}, which cannot become a column")
         columns.append(f"`{column}` {'array<' * (rank - 1)}{names[kind]}{'>' * (rank - 1)}")
     return ", ".join(columns)
 
 
 def infer(model: Description, batches: Iterable[Any]) -> Iterator[Any]:
-    """Arrow's batches, for Arrow's batches."""
+    """Arrow batches of outputs for Arrow batches of inputs."""
     signature = _signature(model)
-    takes = signature.structured_input_signature[1]
+    inputs = signature.structured_input_signature[1]
     for batch in batches:
         for at in range(0, batch.num_rows, model.batch_size):
-            yield _infer(model, signature, takes, batch.slice(at, model.batch_size))
+            yield _infer(model, signature, inputs, batch.slice(at, model.batch_size))
 
 
-def _infer(model: Description, signature: Any, takes: dict[str, Any], batch: Any) -> Any:
+def _infer(model: Description, signature: Any, inputs: dict[str, Any], batch: Any) -> Any:
     import pyarrow
     import tensorflow as tf
 
-    given = {}
+    arguments = {}
     for i, tensor in enumerate(model.inputs.values()):
-        if tensor not in takes:
-            raise Error(f"signature '{model.signature}' takes no '{tensor}'; it takes {', '.join(sorted(takes))}")
-        kind, shape = takes[tensor].dtype, [-1 if n is None else n for n in takes[tensor].shape]
+        if tensor not in inputs:
+            raise Error(f"signature '{model.signature}' has no input '{tensor}' (inputs: {', '.join(sorted(inputs))})")
+        kind, shape = inputs[tensor].dtype, [-1 if n is None else n for n in inputs[tensor].shape]
         values = batch.column(i).to_pylist() if kind == tf.string else _numbers(batch.column(i))
-        given[tensor] = tf.reshape(tf.cast(tf.constant(values), kind), [batch.num_rows, *shape[1:]])
-    found = signature(**given)
+        arguments[tensor] = tf.reshape(tf.cast(tf.constant(values), kind), [batch.num_rows, *shape[1:]])
+    found = signature(**arguments)
     arrays = {column: found[tensor].numpy() for tensor, column in model.outputs.items()}
     for column, array in arrays.items():
         if len(array) != batch.num_rows:
-            raise Error(f"{len(array)} results came for {batch.num_rows} rows in column '{column}'")
+            raise Error(f"column '{column}' has {len(array)} results for {batch.num_rows} rows")
     columns = {
         name: pyarrow.array(list(a) if a.ndim == 2 else a.tolist() if a.ndim != 1 else a) for name, a in arrays.items()
     }
@@ -81,7 +84,7 @@ def _infer(model: Description, signature: Any, takes: dict[str, Any], batch: Any
 
 
 def _numbers(column: Any) -> Any:
-    """Of an Arrow column: rows of lists become a matrix, where they are of one length."""
+    """The numbers of an Arrow column: lists of equal length become a matrix."""
     import numpy
 
     if hasattr(column, "flatten") and hasattr(column, "offsets"):

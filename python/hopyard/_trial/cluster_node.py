@@ -60,7 +60,7 @@ class Manager:
     def fileno(self) -> int:
         return self._node.fileno()
 
-    def hear(self) -> None:
+    def handle_message(self) -> None:
         if self._node.hear():
             self.hub.end()
 
@@ -203,8 +203,8 @@ def _multi_worker_name(strategy: Any) -> str | None:
 
 
 def _explain_keras_3(trainer: Any) -> None:
-    """Adds advice if Keras 3 fails under a strategy of several workers; its own error is a page of PerReplica values, or
-    does not name the cause."""
+    """Adds advice if Keras 3 fails under a strategy of several workers; its own error is a page of PerReplica values,
+    or does not name the cause."""
 
     def explained(name: str) -> None:
         method = getattr(trainer.TensorFlowTrainer, name)

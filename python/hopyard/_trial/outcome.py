@@ -138,7 +138,8 @@ def _without_name(values: Mapping[Any, Any], expected: Expected) -> Outcome:
         return Outcome(written)
     names = ", ".join(map(str, values)) or "nothing"
     if not numbers:
-        return Outcome(written, _remark(expected, f"returned a dict without numbers ({names})", "return a number"), True)
+        remark = _remark(expected, f"returned a dict without numbers ({names})", "return a number")
+        return Outcome(written, remark, True)
     chosen = _choose(numbers)
     if chosen is None:
         return Outcome(written, _remark(expected, f"returned {names}", _advice(list(numbers), expected)), True)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls a user's function: reads the bundle, calls it, writes its result. The same in a fresh interpreter and in a fork.
+"""Calls a user's function: reads the bundle, calls it, writes its result. The same in a fresh interpreter and in a
+fork.
 
-The return value is written to $HOPYARD_RESULT. An exception is printed to stderr, as Python would print it, and reported
-to the agent: one line for the table, and the traceback.
+The return value is written to $HOPYARD_RESULT. An exception is printed to stderr, as Python would print it, and
+reported to the agent: one line for the table, and the traceback.
 """
 
 import atexit
@@ -94,11 +95,29 @@ def set_path(bundle: Bundle) -> None:
         _package_aliases.serve_ranks()
 
 
+_MOVED = {"hopyard._node": "hopyard._trial.cluster_node", "hopyard._notebook": "hopyard._code.notebook"}
+"""Modules in the bundles of earlier versions, whose runs may be resumed."""
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        return super().find_class(_MOVED.get(module, module), name)
+
+
+def _unpickle(pickled: memoryview) -> Any:
+    try:
+        return pickle.loads(pickled)
+    except ModuleNotFoundError as error:
+        if error.name not in _MOVED:
+            raise
+    return _Unpickler(io.BytesIO(pickled)).load()
+
+
 def _load(bundle: Bundle) -> Callable[..., Any]:
     for file, text in bundle.sources.items():  # so that tracebacks show the lines of notebook cells
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     try:
-        function: Callable[..., Any] = pickle.loads(bundle.pickled)
+        function: Callable[..., Any] = _unpickle(bundle.pickled)
         return function
     except ModuleNotFoundError as error:
         raise Refusal(
@@ -118,7 +137,8 @@ def _place() -> str:
 
 
 def _seeding(seed: int) -> dict[str, _import_hooks.Hook]:
-    """Without seeding, all forks would draw the same random numbers, and fresh interpreters different ones each time."""
+    """Without seeding, all forks would draw the same random numbers, and fresh interpreters different ones each
+    time."""
     small = seed % 2**32  # NumPy's limit
     return {
         "random": lambda _: random.seed(seed),

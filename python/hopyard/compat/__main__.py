@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m hopyard.compat script.py ARGS…`: runs a script as python does, with hopyard's `hops` and `horovod`."""
+"""`python -m hopyard.compat script.py ARGS…`: runs a script with hopyard's `hops` and `horovod`."""
 
 import io
 import os
@@ -9,7 +9,7 @@ from types import ModuleType, TracebackType
 
 
 def _main_module(path: str) -> ModuleType:
-    """An empty `__main__`. It stays, as long as the process does: exit handlers and pickles look for it."""
+    """An empty `__main__`. It stays until the process ends, since exit handlers and pickles use it."""
     module = ModuleType("__main__")
     module.__file__ = path
     module.__loader__ = SourceFileLoader("__main__", path)

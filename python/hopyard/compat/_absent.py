@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules of hops for which nothing can stand: they import, and whatever is called in them says so."""
+"""Modules of hops that hopyard cannot replace: they can be imported, and calls of their functions raise an error."""
 
 from importlib.abc import Loader
 from types import ModuleType
@@ -21,11 +21,11 @@ _WHY = {
 }
 
 ABSENT = {f"hops.{module}": what for what, modules in _WHY.items() for module in modules}
-"""Full names of modules, and what they would need."""
+"""Full names of modules, and the service that they need."""
 
 
 class Absent:
-    """Something of such a module, or of something in it."""
+    """An attribute of such a module."""
 
     def __init__(self, name: str, what: str) -> None:
         self._name, self._what = name, what
@@ -37,12 +37,12 @@ class Absent:
 
     def __call__(self, *args: Any, **given: Any) -> NoReturn:
         raise Error(
-            f"{self._name}() needs {self._what}, and hopyard has nothing that stands for it; see docs/hops.md"
+            f"{self._name}() needs {self._what}, which hopyard does not have; see docs/hops.md"
         )
 
 
 class AbsentLoader(Loader):
-    """Makes such a module."""
+    """Loads such a module."""
 
     def exec_module(self, module: ModuleType) -> None:
         everything = Absent(module.__name__, ABSENT[module.__name__])

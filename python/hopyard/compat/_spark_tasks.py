@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that run in Spark tasks and need hopyard.compat there. They are pickled by value, and fetch hopyard first."""
+"""Spark tasks that need hopyard.compat. They are pickled by value, and load hopyard first."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -7,17 +7,17 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from .._spark.executor import package
-from .._spark.feed_tasks import Luggage
+from .._spark.executor import ensure_package
+from .._spark.feed_tasks import PackageRef
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
-def calling_batches(luggage: Luggage, pickled: bytes) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Calls a function, which may be of modules that come with hopyard, with its arguments and an iterator of batches."""
+def calling_batches(package: PackageRef, pickled: bytes) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """Calls a function, possibly of a served package, with its arguments and an iterator of batches."""
 
     def call(batches: Iterable[Any]) -> Iterator[Any]:
-        package(*luggage)
+        ensure_package(*package)
 
         import hopyard.compat  # noqa: F401
 
@@ -27,11 +27,11 @@ def calling_batches(luggage: Luggage, pickled: bytes) -> Callable[[Iterable[Any]
     return call
 
 
-def predicting(luggage: Luggage, model: Any, pickled: bytes) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """What a Keras model gives for pandas' DataFrames; `model` is a broadcast variable."""
+def predicting(package: PackageRef, model: Any, pickled: bytes) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """A Keras model's predictions for pandas DataFrames; `model` is a broadcast variable."""
 
     def predict(batches: Iterable[Any]) -> Iterator[Any]:
-        package(*luggage)
+        ensure_package(*package)
         import hopyard.compat  # noqa: F401
 
         from horovod.spark.keras import _prediction
@@ -41,11 +41,11 @@ def predicting(luggage: Luggage, model: Any, pickled: bytes) -> Callable[[Iterab
     return predict
 
 
-def calling(luggage: Luggage, pickled: bytes) -> Callable[[Iterable[Any]], None]:
-    """Calls a function with its argument, which may be of modules that come with hopyard."""
+def calling(package: PackageRef, pickled: bytes) -> Callable[[Iterable[Any]], None]:
+    """Calls a function, possibly of a served package, with its argument."""
 
     def call(_: Iterable[Any]) -> None:
-        package(*luggage)
+        ensure_package(*package)
 
         import hopyard.compat  # noqa: F401
 

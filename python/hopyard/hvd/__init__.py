@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horovod's way of training: what horovod.tensorflow is, on every TensorFlow from 2.12.
+"""Horovod's API: the equivalent of horovod.tensorflow, for TensorFlow 2.12 and later.
 
     import hopyard.hvd as hvd
 
@@ -10,7 +10,7 @@
 
 started by `hopyard train -np 4 python train.py`. docs/horovod.md lists all names.
 
-TensorFlow is imported by the first name that needs it: init, rank, size and their kin do not.
+TensorFlow is imported by the first name that needs it; init, rank, size and similar functions do not.
 """
 
 import importlib

@@ -13,8 +13,8 @@ from ._reduce import Reducer, dense, mark_reduced
 class Aggregation:
     """Sums of gradients, and a count of passes.
 
-    Works eagerly, in a tf.function and in a graph of TensorFlow 1, where nothing but the control dependencies
-    below puts things in order.
+    Works eagerly, in a tf.function and in a TensorFlow 1 graph, where only the control dependencies below define an
+    order.
     """
 
     def __init__(self, passes: int, average: bool, reducer: Reducer) -> None:
@@ -27,9 +27,9 @@ class Aggregation:
     def reduced(
         self, gradients: Sequence[Gradient | None], variables: Sequence[Any]
     ) -> list[Gradient | None]:
-        """Adds the gradients. In the last pass of a step the sums come back, reduced.
+        """Adds the gradients. In the last pass of a step it returns the reduced sums.
 
-        Before that zeros do, which are finite on every rank: a loss scale that looks at them changes on all
+        Other passes return zeros, which are finite on every rank: a loss scale that checks them changes on all ranks
         or on none.
         """
         is_sparse = any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients)
@@ -42,7 +42,7 @@ class Aggregation:
         now = [dense(gradients[i]) for i in there]
         self._prepare(now)
         if len(now) != len(self._sums):
-            raise ValueError(f"there are {len(now)} gradients, and {len(self._sums)} were summed before")
+            raise ValueError(f"got {len(now)} gradients, but {len(self._sums)} were summed before")
         with _after([total.assign_add(gradient) for total, gradient in zip(self._sums, now)]):
             count = self._count.assign_add(1)
         with _after([count]):
@@ -55,8 +55,8 @@ class Aggregation:
         return mark_reduced(results)
 
     def when_due(self, apply: Callable[[], Any], skip: Callable[[], Any]) -> Any:
-        """Applies what the last pass reduced; in every other pass `skip`."""
-        if self._count is None:  # the gradients came another way
+        """Applies the gradients that the last pass reduced; calls `skip` in every other pass."""
+        if self._count is None:  # the gradients were not aggregated here
             return apply()
         return tf.cond(tf.equal(self._count.read_value(), 0), lambda: _done(apply()), lambda: _done(skip()))
 
@@ -88,7 +88,7 @@ def _after(those: Sequence[Any]) -> Any:
 
 
 def _done(result: Any) -> tf.Tensor:
-    """What both branches of a condition can return."""
-    result = getattr(result, "op", result)  # of a variable that was assigned to
+    """A value that both branches of a condition can return."""
+    result = getattr(result, "op", result)  # for an assigned variable
     with _after([result] if isinstance(result, (tf.Tensor, tf.Operation)) else []):
         return tf.constant(True)

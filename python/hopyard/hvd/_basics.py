@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is there: init, rank, size and their kin. Needs no TensorFlow."""
+"""init, rank, size and related functions. Needs no TensorFlow."""
 
 import atexit
 import os
@@ -18,18 +18,18 @@ __all__ = [
 ]  # fmt: skip
 
 RANK, SIZE, LOCAL_RANK, LOCAL_SIZE, CROSS_RANK, CROSS_SIZE, HOMOGENEOUS = range(7)
-"""What `group_query` can be asked."""
+"""The arguments of `group_query`."""
 
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
-    """Joins the ranks of this run, or those that mpirun or srun has started, and waits until all are there. Otherwise
-    a group of one.
+    """Joins the ranks of this run, or those that mpirun or srun has started, and waits until all have joined. Otherwise
+    the group has one rank.
 
-    `process_sets`: sets of ranks to have from the start; or "dynamic", which is always so here.
+    `process_sets`: process sets to register; or "dynamic", which is always the case here.
     """
     if comm is not None and comm != []:
         raise ValueError(
-            "hvd.init(comm=...) needs MPI, which hopyard does without; use hvd.ProcessSet for some ranks"
+            "hvd.init(comm=...) needs MPI, which hopyard does not use; use hvd.ProcessSet for a subset of ranks"
         )
     sets = [] if process_sets is None or isinstance(process_sets, str) else list(process_sets)
     check(sets)
@@ -39,18 +39,18 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
         atexit.register(_at_exit)
     try:
         begin(sets)
-        if "tensorflow" in sys.modules:  # else the first op does it
+        if "tensorflow" in sys.modules:  # otherwise the first op loads it
             from .._tensorflow import ops as _tfops
 
             _tfops.ensure_loaded()
     except BaseException:
         if joins:
-            shutdown()  # nothing is left behind, and init may be called again
+            shutdown()  # so that init can be called again
         raise
 
 
 def shutdown() -> None:
-    """Leaves the group; init may be called again."""
+    """Leaves the group; init can be called again."""
     atexit.unregister(_at_exit)
     if _hopyard.group_joined():
         end()
@@ -58,7 +58,7 @@ def shutdown() -> None:
 
 
 def _at_exit() -> None:
-    """One that ends by an exception takes no leave: the others would fail by that, and might be the first to end."""
+    """A rank that ends by an exception does not leave: that would make the others fail, maybe before this one ends."""
     if getattr(sys, "last_value", None) is None:
         shutdown()
 
@@ -68,7 +68,7 @@ def is_initialized() -> bool:
 
 
 def is_elastic() -> bool:
-    """Whether the size may be another one after a rank was lost or came."""
+    """Whether the size may change when a rank is lost or added."""
     return os.environ.get("HOROVOD_ELASTIC", "0") not in ("", "0")
 
 
@@ -78,42 +78,42 @@ def _query(what: int) -> int:
 
 
 def rank() -> int:
-    """This process's number among all, from 0."""
+    """The rank of this process, from 0."""
     return _query(RANK)
 
 
 def size() -> int:
-    """How many processes there are."""
+    """The number of ranks."""
     return _query(SIZE)
 
 
 def local_rank() -> int:
-    """This process's number among those of its machine."""
+    """The rank of this process on its machine."""
     return _query(LOCAL_RANK)
 
 
 def local_size() -> int:
-    """How many processes there are on this machine."""
+    """The number of ranks on this machine."""
     return _query(LOCAL_SIZE)
 
 
 def cross_rank() -> int:
-    """This machine's number among those that have a process of this local rank."""
+    """The index of this machine among those with a process of this local rank."""
     return _query(CROSS_RANK)
 
 
 def cross_size() -> int:
-    """How many machines have a process of this local rank."""
+    """The number of machines with a process of this local rank."""
     return _query(CROSS_SIZE)
 
 
 def is_homogeneous() -> bool:
-    """Whether every machine has as many processes as the others."""
+    """Whether all machines have the same number of processes."""
     return bool(_query(HOMOGENEOUS))
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Writes a Chrome trace of every collective from now on."""
+    """Starts writing a Chrome trace of every collective."""
     needs_init()
     _hopyard.group_timeline_start(file_path, mark_cycles)
 
@@ -123,9 +123,9 @@ def stop_timeline() -> None:
     _hopyard.group_timeline_stop()
 
 
-# ---- what Horovod may be built with ----------------------------------------------------------
-# hopyard has transports of its own. Programs ask these to learn whether MPI must be there; the
-# answer that sends them on their way is Horovod's other one, Gloo.
+# ---- features of a Horovod build ----------------------------------------------------------
+# hopyard has its own transports. Programs call these to find out whether MPI is required; they work with the answer
+# "Gloo", Horovod's alternative.
 
 
 def mpi_built() -> bool:

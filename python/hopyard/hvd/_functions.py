@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables and objects from one rank to all, or from all to all."""
+"""Broadcasts variables and objects, and gathers objects."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ def broadcast_variables(
     process_set: ProcessSet = global_process_set,
     inplace: bool = False,
 ) -> Any:
-    """Gives the variables the values they have on `root_rank`; in a graph: the op that does so.
+    """Assigns the values of `root_rank` to the variables; in a graph: returns the op that does so.
 
     `inplace` is Horovod's way to spare memory; here one variable after the other is written anyway.
     """
@@ -45,7 +45,7 @@ def broadcast_variables(
 
 
 def _same_variables(variables: list[Any], values: list[tf.Tensor], process_set: ProcessSet) -> None:
-    """A model that is another one on some rank gets a sentence that says where."""
+    """Raises an error that names the difference if a rank has a different model."""
     texts = [Entry.of(value, "").text for value in values]
     rows = [(title(variable, i), text, text) for i, (variable, text) in enumerate(zip(variables, texts))]
     digest = hashlib.blake2b("\n".join(texts).encode(), digest_size=8).hexdigest()
@@ -53,7 +53,7 @@ def _same_variables(variables: list[Any], values: list[tf.Tensor], process_set: 
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """The op that gives all variables of a TensorFlow 1 graph the values they have on `root_rank`."""
+    """The op that assigns the values of `root_rank` to all variables of a TensorFlow 1 graph."""
     if tf.executing_eagerly():
         raise RuntimeError(
             "hvd.broadcast_global_variables() does not support eager execution. "
@@ -63,7 +63,7 @@ def broadcast_global_variables(root_rank: int) -> Any:
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
-    """Does so at the start of a TensorFlow 1 session."""
+    """Broadcasts global variables at the start of a TensorFlow 1 session."""
 
     def __init__(self, root_rank: int, device: str = "") -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
         session.run(self.bcast_op)
 
 
-# ---- objects: no TensorFlow in it, so no session is needed -----------------------------------
+# ---- objects: without TensorFlow, so that no session is needed -----------------------------------
 
 
 def broadcast_object(
@@ -100,7 +100,7 @@ def broadcast_object_fn(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Callable[[Any], Any]:
-    """broadcast_object, as a function of the object alone."""
+    """broadcast_object as a function of the object only."""
 
     def broadcast(obj: Any) -> Any:
         return broadcast_object(obj, root_rank, session, name, process_set)
@@ -111,7 +111,7 @@ def broadcast_object_fn(
 def allgather_object(
     obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """The objects of all ranks, in their order."""
+    """The objects of all ranks, in order."""
     needs_init()
     number = process_set.number
     called = f"allgather_object.{name}" if name else _names.counted("allgather_object", number)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes and objects from rank to rank, without TensorFlow."""
+"""Gathers and broadcasts bytes and objects, without TensorFlow."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def _broadcast(array: np.ndarray, root: int, name: str, number: int) -> np.ndarr
 
 
 def gather(data: bytes, name: str, number: int) -> list[bytes]:
-    """The bytes of every member of process set `number`, in their order."""
+    """The bytes of every member of process set `number`, in order."""
     lengths = _gathered(np.array([len(data)], np.int64), f"{name}.length", number)
     everything = _gathered(np.frombuffer(data, np.uint8), name, number).tobytes()
     ends = np.cumsum(lengths)
@@ -40,7 +40,7 @@ def gather(data: bytes, name: str, number: int) -> list[bytes]:
 
 
 def broadcast(data: bytes, root: int, name: str, number: int) -> bytes:
-    """The bytes of rank `root`; those of the others do not matter."""
+    """The bytes of rank `root`; those of the others are ignored."""
     length = int(_broadcast(np.array([len(data)], np.int64), root, f"{name}.length", number)[0])
     mine = np.frombuffer(data, np.uint8) if _hopyard.group_query(0) == root else np.zeros(length, np.uint8)
     return _broadcast(mine, root, name, number).tobytes()

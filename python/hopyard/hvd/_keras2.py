@@ -15,7 +15,7 @@ from ._wrapped import Wrapped, wrapped
 
 
 class _Keras2(Wrapped):
-    """Gradients are reduced where they are computed, as Horovod does it.
+    """Reduces gradients where they are computed, like Horovod.
 
     That is in `minimize`, which `fit` calls, and in `compute_gradients`; not in `apply_gradients`, whose
     gradients are those of a DistributedGradientTape.
@@ -75,7 +75,7 @@ def wrapped_keras2(optimizer: Any, reducer: Reducer, aggregation: Aggregation | 
     kind = type(optimizer)
     if not hasattr(kind, "from_config"):
         raise ValueError(
-            f"hvd.DistributedOptimizer takes an optimizer of Keras or TensorFlow, not {optimizer!r}"
+            f"hvd.DistributedOptimizer needs an optimizer of Keras or TensorFlow, not {optimizer!r}"
         )
     ours = _Legacy if hasattr(kind, "_compute_gradients") else _Current
     return wrapped(ours, optimizer, reducer, aggregation)

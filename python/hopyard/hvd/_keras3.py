@@ -18,9 +18,9 @@ def is_keras3(optimizer: Any) -> bool:
 
 
 class _Keras3(Wrapped):
-    """Gradients are reduced where they are applied: Keras 3 has no other place."""
+    """Reduces gradients where they are applied: Keras 3 has no other place."""
 
-    _hvd_is_given = False  # what comes to `apply` is reduced already
+    _hvd_is_given = False  # the arguments of `apply` are reduced already
     _trainable_variables: list[Any]
     built: bool
     build: Any
@@ -36,7 +36,7 @@ class _Keras3(Wrapped):
         if self._hvd_aggregation is None:
             apply(reduced, trainable_variables)
             return
-        if not self.built:  # its variables cannot be made within a condition
+        if not self.built:  # variables cannot be created within a condition
             self.build(variables)
             self.built = True
         skip = lambda: self.iterations.assign_add(1)  # noqa: E731
@@ -49,12 +49,12 @@ class _Keras3(Wrapped):
 
 
 def wrapped_keras3(optimizer: Any, reducer: Reducer, aggregation: Aggregation | None) -> Any:
-    """With the same state, too, where there is one."""
+    """A new optimizer with the same settings, and the same state if it has one."""
     import keras
 
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
-            f"hvd works on TensorFlow's tensors, and Keras runs on {keras.backend.backend()}; "
+            f"hvd needs TensorFlow's tensors, but Keras' backend is {keras.backend.backend()}; "
             "set KERAS_BACKEND=tensorflow"
         )
     _teach(keras)
@@ -67,12 +67,12 @@ def wrapped_keras3(optimizer: Any, reducer: Reducer, aggregation: Aggregation | 
     return result
 
 
-# ---- what Keras itself must know -------------------------------------------------------------
+# ---- patches of Keras -------------------------------------------------------------
 
 
 @functools.cache
 def _teach(keras: Any) -> None:
-    """Where Keras decides by what the optimizer does, or lacks an argument that Horovod's programs pass."""
+    """Patches Keras where it must handle the optimizer differently, or lacks an argument that Horovod programs pass."""
     scaled = keras.optimizers.LossScaleOptimizer
     scaled.apply = _reduced_before_scaling(scaled.apply)
     trainer = next(each for each in keras.Model.__mro__ if "_resolve_auto_jit_compile" in vars(each))
@@ -82,10 +82,10 @@ def _teach(keras: Any) -> None:
 
 
 def _reduced_before_scaling(apply: Any) -> Any:
-    """A LossScaleOptimizer applies gradients only where they are finite.
+    """A LossScaleOptimizer applies gradients only if they are finite.
 
-    Whether they are must be asked of the reduced ones: else one rank reduces, and another does not. (`fit`
-    makes such an optimizer by itself for mixed_float16.)
+    The check must use the reduced gradients: otherwise one rank reduces, and another does not. (`fit` creates such an
+    optimizer for mixed_float16.)
     """
 
     @functools.wraps(apply)
@@ -106,7 +106,7 @@ def _reduced_before_scaling(apply: Any) -> Any:
 
 
 def _not_ours(resolve: Any) -> Any:
-    """jit_compile="auto" must not come out as True where the step has ops that XLA cannot compile."""
+    """jit_compile="auto" must not become True if the step has ops that XLA cannot compile."""
 
     @functools.wraps(resolve)
     def resolved(self: Any) -> bool:
@@ -118,7 +118,7 @@ def _not_ours(resolve: Any) -> Any:
 
 
 def _without_run_tf_function(compile_: Any) -> Any:
-    """Horovod's examples pass experimental_run_tf_function=False, which tf_keras ignores and Keras 3 refuses."""
+    """Horovod's examples pass experimental_run_tf_function=False, which tf_keras ignores and Keras 3 rejects."""
 
     @functools.wraps(compile_)
     def compiled(self: Any, *args: Any, **given: Any) -> Any:

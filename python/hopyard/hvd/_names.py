@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request is called: on all ranks the same, or they never meet.
+"""Names of requests, which must be the same on all ranks.
 
-In a graph the name comes from the graph's own names, which depend on nothing but what is in it: ranks
-may trace at different times, and one may trace again. Eagerly it is counted, per kind and process set,
-from the moment the group began.
+In a graph the name is derived from the graph's names, which depend only on its contents: ranks may trace at different
+times, and may retrace. Eagerly it is a counter per kind and process set, which starts with the group.
 """
 
 import re
@@ -15,27 +14,27 @@ import tensorflow as tf
 from ._sets import generation
 
 NAMES = 32
-"""Counted names come again: TensorFlow keeps a kernel for each one it has seen."""
+"""Counted names are reused, because TensorFlow keeps a kernel for each name."""
 
 _counted: Counter[tuple[int, str, int]] = Counter()
 
 
 def counted(kind: str, number: int) -> str:
-    """The next name of a kind in process set `number`; who is new in a group has counted nothing yet."""
+    """The next name of a kind in process set `number`; new ranks of a group start at 0."""
     key = (generation(), kind, number)
     _counted[key] += 1
     return f"{kind}.{_counted[key] % NAMES}"
 
 
 def count_anew() -> None:
-    """After a join: some ranks have asked more often than others."""
+    """Restarts after a join, because ranks have made different numbers of requests."""
     _counted.clear()
 
 
 def request(
     kind: str, name: str | None, tensor: tf.Tensor, number: int, ignore_name_scope: bool = False
 ) -> str:
-    """The name of one request, as the user gave it or made up."""
+    """The name of a request, given by the user or generated."""
     if tf.executing_eagerly():
         return f"{kind}.{name}" if name else counted(kind, number)
     name = re.sub("[^a-zA-Z0-9_./-]", "_", name or str(getattr(tensor, "name", "tensor")))
@@ -48,7 +47,7 @@ _in_graphs: weakref.WeakKeyDictionary[tf.Graph, Counter[str]] = weakref.WeakKeyD
 
 
 def in_graph(name: str) -> str:
-    """A name that says all by itself, but may come several times in one graph, where two may run at once."""
+    """A descriptive name, made unique because it may occur several times in one graph and run concurrently."""
     if tf.executing_eagerly():
         return name
     times = _in_graphs.setdefault(tf.compat.v1.get_default_graph(), Counter())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The collectives, on tensors: eagerly, in a tf.function, in a graph of TensorFlow 1."""
+"""Collectives on tensors: eagerly, in a tf.function, in a TensorFlow 1 graph."""
 
 import contextlib
 import warnings
@@ -23,7 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 Average, Sum, Adasum, Min, Max, Product = range(6)
-"""As Horovod numbers them."""
+"""With Horovod's numbers."""
 
 _REDUCE = {Sum: 0, Average: 1, Min: 2, Max: 3, Product: 4, Adasum: 5}
 
@@ -33,19 +33,19 @@ Compressors = type[Compressor]
 
 
 def reduction(op: int) -> int:
-    """The engine's number of a reduction."""
+    """The number of a reduction in the C enum."""
     if op not in _REDUCE:
-        raise ValueError(f"there is no reduction {op!r}; use hvd.Average, Sum, Adasum, Min, Max or Product")
+        raise ValueError(f"invalid reduction {op!r}; use hvd.Average, Sum, Adasum, Min, Max or Product")
     return _REDUCE[op]
 
 
 def on(device: str) -> contextlib.AbstractContextManager[Any]:
-    """Where the user wants it; where he did not say, where TensorFlow wants it."""
+    """The user's device, or else TensorFlow's choice."""
     return tf.device(device) if device else contextlib.nullcontext()
 
 
 def handle_average_backwards_compatibility(op: int | None, average: bool | None) -> int:
-    """`op`, or what the old argument `average` means; Average where neither is given."""
+    """`op`, or its equivalent of the old argument `average`; Average if neither is given."""
     if op is not None and average is not None:
         raise ValueError("The op parameter supersedes average. Please provide only one of them.")
     if average is not None:
@@ -67,7 +67,7 @@ Backward = Callable[[list[Dense], list[Dense], list[Dense]], list[Dense]]
 def _differentiable(forward: Forward, backward: Backward, tensors: list[Dense]) -> list[Dense]:
     """`forward(tensors)`, with gradients `backward(tensors, outputs, upstream)` of the inputs."""
     if tf.executing_eagerly() and not is_recording():
-        return forward(tensors)  # custom_gradient would cost several times what a small request does
+        return forward(tensors)  # custom_gradient costs several times as much as a small request
 
     @tf.custom_gradient
     def call(*inputs: Dense) -> Any:
@@ -87,7 +87,7 @@ def _request(kind: int, tensors: list[Dense], **how: Any) -> list[Dense]:
 
 
 def _by_type(kind: int, tensors: list[Dense], name: str, **how: Any) -> list[Dense]:
-    """A request has tensors of one type: one for each type, all under way before the first is waited for."""
+    """One request per type, since a request has tensors of one type; all are started before the first wait."""
     types = list(dict.fromkeys(tensor.dtype for tensor in tensors))
     if len(types) == 1:
         return _request(kind, tensors, name=name, **how)
@@ -139,7 +139,7 @@ def _sparse(op: int, prescale: float, postscale: float) -> None:
 
 
 def divided_by_size(tensor: Dense, process_set: ProcessSet) -> Dense:
-    """By how many ranks there are when it runs: in an elastic training that may change after tracing."""
+    """Divides by the size at run time: in an elastic training it may change after tracing."""
     needs_init()
     number = process_set.number
     count = size_op(number) if _basics.is_elastic() else process_set.size()
@@ -153,9 +153,9 @@ def allreduce(
     postscale_factor: float = 1.0, name: str | None = None, process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
 ) -> Any:  # fmt: skip
-    """The tensor reduced over all ranks (`op`: Average unless said otherwise).
+    """The tensor reduced over all ranks (`op`: Average by default).
 
-    Of tf.IndexedSlices the values and the indices are gathered, which comes to the same.
+    For tf.IndexedSlices, values and indices are gathered, which is equivalent.
     """
     op = handle_average_backwards_compatibility(op, average)
     if is_plain(tensor) and compression is Compression.none and not device_dense:
@@ -175,7 +175,7 @@ def grouped_allreduce(
     postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False, name: str | None = None,
 ) -> list[Any]:  # fmt: skip
-    """All of them reduced, together."""
+    """All tensors, reduced together."""
     op = handle_average_backwards_compatibility(op, average)
     return _reduced(
         tensors, device_dense, device_sparse, compression, op, prescale_factor, postscale_factor, process_set,
@@ -229,7 +229,7 @@ def allgather(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Dense:
-    """The ranks' tensors one below the other; their first dimensions may differ."""
+    """The tensors of all ranks, concatenated; their first dimensions may differ."""
     return grouped_allgather([tensor], name, ignore_name_scope, process_set)[0]
 
 
@@ -238,7 +238,7 @@ def grouped_allgather(
     tensors: Sequence[Any], name: str | None = None, ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> list[Dense]:  # fmt: skip
-    """All of them gathered, together."""
+    """All tensors, gathered together."""
     number = process_set.number
 
     def forward(inputs: list[Dense]) -> list[Dense]:
@@ -262,7 +262,7 @@ def broadcast(
     tensor: Any, root_rank: int, name: str | None = None, ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Dense:  # fmt: skip
-    """The tensor of `root_rank` (its rank among all, in a process set too)."""
+    """The tensor of `root_rank` (the global rank, in a process set too)."""
     return _broadcast([_tensor(tensor)], root_rank, name, ignore_name_scope, process_set)[0]
 
 
@@ -280,7 +280,7 @@ def _broadcast(
         if _basics.rank() == root_rank:
             return reduced
         # zeros of a known shape are a constant: without the dependency a graph of TensorFlow 1 would leave the
-        # reduction out, and the root would wait for this rank in vain
+        # reduction out, and the root would wait for this rank forever
         with tf.control_dependencies(reduced):
             return [tf.zeros_like(each) for each in upstream]
 
@@ -294,7 +294,7 @@ def broadcast_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> list[Dense]:
-    """Gives the variables the values they have on `root_rank`, and returns those."""
+    """Assigns the values of `root_rank` to the variables, and returns them."""
     values = _broadcast([_tensor(variable) for variable in variables], root_rank, name, False, process_set)
     written = [variable.assign(value) for variable, value in zip(variables, values)]
     with tf.control_dependencies(written if not tf.executing_eagerly() else []):
@@ -306,9 +306,9 @@ def alltoall(
     tensor: Any, splits: Any = None, name: str | None = None, ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:  # fmt: skip
-    """Rows of the tensor to each rank: `splits` says how many to which; as many to each without it.
+    """Sends `splits` rows of the tensor to each rank; equal numbers by default.
 
-    Returns what came, in the order of ranks; with `splits` also how many rows came from which.
+    Returns the received rows, in the order of ranks; with `splits` also the number of rows from each rank.
     """
     parts = None if splits is None else _tensor(splits)
     output, received = _alltoall(_tensor(tensor), parts, name, ignore_name_scope, process_set)
@@ -339,7 +339,7 @@ def reducescatter(
     name: str | None = None, process_set: ProcessSet = global_process_set, ignore_name_scope: bool = False,
     prescale_factor: float = 1.0, postscale_factor: float = 1.0,
 ) -> Dense:  # fmt: skip
-    """This rank's rows of the tensor reduced over all ranks."""
+    """This rank's rows of the tensor, reduced over all ranks."""
     with on(device_dense):
         small, context = compression.compress(_tensor(tensor))
         reduced = _reducescatter(
@@ -354,7 +354,7 @@ def grouped_reducescatter(
     op: int = Average, process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Dense]:  # fmt: skip
-    """All of them, together."""
+    """All tensors, reduced and scattered together."""
     if not tensors:
         return list(tensors)
     with on(device_dense):
@@ -391,7 +391,7 @@ def _reducescatter(
 
 @tf.autograph.experimental.do_not_convert
 def join() -> Dense:
-    """This rank has no more data. Until all have joined it takes part in the others' allreduces, with zeros.
+    """This rank has no more data. Until all have joined, it contributes zeros to the others' allreduces.
 
     Returns the rank that joined last.
     """
@@ -403,14 +403,14 @@ def join() -> Dense:
 
 @tf.autograph.experimental.do_not_convert
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Returns when all ranks have come here."""
+    """Returns when all ranks have called this."""
     number = process_set.number
     name = _names.counted("barrier", number) if tf.executing_eagerly() else f"barrier.{number}"
     _request(BARRIER, [], name=name, set=number)
 
 
 def rank_op(name: str | None = None) -> Dense:
-    """hvd.rank(), asked when the graph runs."""
+    """hvd.rank(), evaluated when the graph runs."""
     return tf.identity(_tfops.query(_basics.RANK), name=name)
 
 
@@ -430,14 +430,14 @@ def _asked_when_run(ask: Callable[[], int], name: str | None) -> Dense:
 
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> Dense:
-    """How many ranks there are, asked when the graph runs."""
+    """hvd.size(), evaluated when the graph runs."""
     if process_set_id == 0:
         return tf.identity(_tfops.query(_basics.SIZE), name=name)
     return _asked_when_run(lambda: _registered(process_set_id).size() or 0, name)
 
 
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Dense:
-    """1 where this rank is in the set, else 0, asked when the graph runs."""
+    """1 if this rank is in the set, else 0, evaluated when the graph runs."""
     if process_set_id == 0:
         return tf.identity(tf.ones([], tf.int32), name=name)
 

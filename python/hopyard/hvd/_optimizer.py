@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DistributedOptimizer: an optimizer whose gradients are those of all ranks.
+"""DistributedOptimizer: an optimizer that reduces gradients over all ranks.
 
-One for each kind there is: Keras 3 (which reduces where gradients are applied, as it has no other place),
-Keras 2, that of tf_keras and of TensorFlow before 2.16 (which reduces where they are computed, as Horovod
-does), and tf.compat.v1.train.Optimizer.
+There is one for each kind of optimizer: Keras 3 (reduces where gradients are applied, since it has no other place),
+Keras 2 of tf_keras and of TensorFlow before 2.16 (reduces where they are computed, like Horovod), and
+tf.compat.v1.train.Optimizer.
 """
 
 from collections.abc import Sequence
@@ -32,22 +32,22 @@ def DistributedOptimizer(
     average_aggregated_gradients: bool = False, num_groups: int = 0, groups: Groups = None,
     process_set: ProcessSet = global_process_set, scale_local_gradients: bool = True,
 ) -> Any:  # fmt: skip
-    """An optimizer like the given one that reduces gradients over all ranks first.
+    """A copy of the optimizer that reduces gradients over all ranks before it applies them.
 
-    name                          of its requests, in errors and timelines
-    device_dense, device_sparse   where to put the requests' ops
+    name                          the name of its requests, in errors and timelines
+    device_dense, device_sparse   the devices of the requests' ops
     compression                   hvd.Compression.fp16: half the bytes
     sparse_as_dense               tf.IndexedSlices become dense gradients
-    backward_passes_per_step      so many batches' gradients are summed before they are reduced and applied
+    backward_passes_per_step      the number of batches whose gradients are summed before they are reduced
     average_aggregated_gradients  divide by that number
     op                            hvd.Average, hvd.Sum; of a tf.compat.v1 optimizer also hvd.Adasum
     gradient_predivide_factor     splits the average: divide by it before the sum, by the rest after
-    groups                        instead of buckets by size: how many, or lists of variables
+    groups                        instead of buckets by size: their number, or lists of variables
     process_set                   reduce over these ranks only
     scale_local_gradients         divide gradients of local variables (register_local_var) by hvd.size()
     """
     if isinstance(optimizer, (Wrapped, V1Optimizer, DeltaOptimizer)):
-        raise ValueError("this optimizer is a DistributedOptimizer already; wrap the one it was made of")
+        raise ValueError("this optimizer is already a DistributedOptimizer; wrap the original optimizer")
     checked_predivide(gradient_predivide_factor, op)
     if op == Adasum and average_aggregated_gradients:
         raise ValueError("Adasum does not support average_aggregated_gradients == True")
@@ -79,7 +79,7 @@ def PartialDistributedOptimizer(
     average_aggregated_gradients: bool = False, num_groups: int = 0, groups: Groups = None,
     process_set: ProcessSet = global_process_set, local_layers: Any = None, scale_local_gradients: bool = True,
 ) -> Any:  # fmt: skip
-    """A DistributedOptimizer that leaves the gradients of `local_layers` to each rank."""
+    """A DistributedOptimizer that does not reduce the gradients of `local_layers`."""
     wrapped = DistributedOptimizer(
         optimizer, name=name, device_dense=device_dense, device_sparse=device_sparse, compression=compression,
         sparse_as_dense=sparse_as_dense, gradient_predivide_factor=gradient_predivide_factor, op=op,
@@ -93,7 +93,7 @@ def PartialDistributedOptimizer(
 
 
 def variables_of(layers: Any) -> list[Any]:
-    """The trainable variables of one layer or several."""
+    """The trainable variables of one or several layers."""
     if layers is None:
         return []
     several: Sequence[Any] = list(layers) if isinstance(layers, (list, tuple, set)) else [layers]

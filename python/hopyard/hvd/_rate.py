@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many examples a rank trains on in a second, told once for each epoch: `hopyard train --scaling` adds them up."""
+"""Reports a rank's examples per second after each epoch; `hopyard train --scaling` adds them up."""
 
 import os
 import sys
@@ -12,13 +12,13 @@ from .._trial.report import report
 
 
 def _examples(model: Any) -> float | None:
-    """Those of the epoch so far: Keras averages the loss over examples, and so has counted them."""
+    """The number of examples in the epoch so far: Keras counts them to average the loss."""
     loss = next((metric for metric in getattr(model, "metrics", ()) if metric.name == "loss"), None)
     return number(getattr(loss, "count", None))
 
 
 class Rate:
-    """Of one epoch after the other. Validation is not in it."""
+    """The rate of each epoch, without validation."""
 
     def __init__(self) -> None:
         self.begin()
@@ -33,12 +33,12 @@ class Rate:
         self.ended = time.perf_counter()
 
     def count(self, model: Any) -> None:
-        """Before a validation begins to count, or at the epoch's end, whichever comes first."""
+        """Called before a validation resets the count, or at the end of the epoch, whichever is first."""
         if self.examples is None and self.batches:
             self.examples = _examples(model)
 
     def value(self) -> float | None:
-        """None where it cannot be known: a loss of the user's own is counted once for each batch."""
+        """None if it is unknown: a custom loss is counted once per batch."""
         if not self.examples or self.examples == self.batches or self.ended <= self.began:
             return None
         return self.examples / (self.ended - self.began)
@@ -49,5 +49,5 @@ class Rate:
             return
         try:
             report(step=epoch, examples_per_second=value)
-        except Error as error:  # no reason to end a training
+        except Error as error:  # does not end a training
             print(f"hopyard: {error}", file=sys.stderr)

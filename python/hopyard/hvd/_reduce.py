@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of all ranks into one: what optimizers and tapes share."""
+"""Reduces gradients over ranks, for optimizers and tapes."""
 
 import warnings
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ Groups = int | list[list[Any]] | None
 
 
 def checked_groups(num_groups: int, groups: Groups) -> Groups:
-    """`groups`, or what the older argument says."""
+    """`groups`, or its equivalent of the older argument."""
     if num_groups != 0:
         warnings.warn(
             "Parameter `num_groups` has been replaced by `groups`", DeprecationWarning, stacklevel=3
@@ -55,7 +55,7 @@ class Reducer:
         self._local: set[Any] = set()
 
     def keep_local(self, variable: Any) -> None:
-        """Its gradient stays this rank's own."""
+        """Excludes a variable's gradient from reduction."""
         self._local.add(native(variable).ref())
 
     def is_local(self, variable: Any) -> bool:
@@ -78,7 +78,7 @@ class Reducer:
         return results if self._alone() else mark_reduced(results)
 
     def _scaled(self, gradient: Gradient | None) -> Gradient | None:
-        """A local gradient beside averages: as if the other ranks' were zero."""
+        """Scales a local gradient like averages: as if the other ranks' gradients were zero."""
         if gradient is None or not self._scale_local:
             return gradient
         if isinstance(gradient, tf.IndexedSlices):
@@ -87,7 +87,7 @@ class Reducer:
         return divided_by_size(gradient, self.process_set)
 
     def _alone(self) -> bool:
-        if self.process_set.number and not self.process_set.included():  # not registered: all ranks hear of it
+        if self.process_set.number and not self.process_set.included():  # not registered: an error on all ranks
             return True
         return self.process_set.size() == 1 and not _basics.is_elastic()
 
@@ -116,7 +116,7 @@ class Reducer:
         return [small for small, _ in pairs], [context for _, context in pairs]
 
     def _places(self, variables: list[Any]) -> int | list[list[int]] | None:
-        """The groups, as places in the list of variables."""
+        """The groups, as indices into the list of variables."""
         if not isinstance(self._groups, list):
             return self._groups
         places = {native(variable).ref(): i for i, variable in enumerate(variables)}
@@ -124,7 +124,7 @@ class Reducer:
         return [[places[ref] for ref in group if ref in places] for group in refs]
 
     def _travelled(self, plan: _buckets.Plan, gradients: list[Gradient | None]) -> list[Gradient | None]:
-        """Every bucket is started as soon as its gradients are there; one op waits for all of them."""
+        """Starts every bucket as soon as its gradients are available; one op waits for all."""
         called = _names.in_graph(f"gradients.{self.name}.{plan.digest}")
         handles: list[tf.Tensor] = []
         expected: tuple[list[Any], list[Any]] = ([], [])  # dtypes, shapes
@@ -164,8 +164,8 @@ def dense(gradient: Gradient | None) -> Gradient | None:
     return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
-# ---- once is enough --------------------------------------------------------------------------
-# A program may give the gradients of a DistributedGradientTape to a DistributedOptimizer.
+# ---- reduce only once --------------------------------------------------------------------------
+# A program may pass the gradients of a DistributedGradientTape to a DistributedOptimizer.
 
 _MARK = "_hopyard_reduced"
 

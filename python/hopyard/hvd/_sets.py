@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets of ranks that do something among themselves. Needs no TensorFlow."""
+"""Process sets: subsets of ranks. Needs no TensorFlow."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,7 +15,7 @@ def needs_init() -> None:
 
 
 class ProcessSet:
-    """Some ranks. Give it to hvd.init or hvd.add_process_set; from then on it has a `process_set_id`."""
+    """A subset of ranks. hvd.init or hvd.add_process_set registers it; then it has a `process_set_id`."""
 
     process_set_id: int | None = None
     ranks: list[int] | None = None
@@ -25,26 +25,26 @@ class ProcessSet:
         ranks = list(ranks_or_comm) if isinstance(ranks_or_comm, Iterable) else None
         if ranks is None or any(not isinstance(rank, int) for rank in ranks):
             raise ValueError(
-                f"a ProcessSet is made of a list of ranks, not of {ranks_or_comm!r}; "
+                f"a ProcessSet needs a list of ranks, not {ranks_or_comm!r}; "
                 "hopyard has no MPI communicators"
             )
         self.ranks = sorted(ranks)
 
     @property
     def number(self) -> int:
-        """The set's number, for a collective; ValueError where it has none."""
+        """The set's id, for a collective; ValueError if it is not registered."""
         if self.process_set_id is None:
-            raise ValueError(f"{self} is not registered; give it to hvd.init or hvd.add_process_set first")
+            raise ValueError(f"{self} is not registered; pass it to hvd.init or hvd.add_process_set first")
         if self.process_set_id and self not in _registered:
             members(self.process_set_id)
         return self.process_set_id
 
     def size(self) -> int | None:
-        """How many ranks are in it; None while it is not registered."""
+        """The number of its ranks; None if it is not registered."""
         return None if self.process_set_id is None else len(members(self.process_set_id))
 
     def rank(self) -> int | None:
-        """This process's number within the set; None while it is not registered."""
+        """The rank of this process within the set; None if it is not registered."""
         if self.process_set_id is None:
             return None
         ranks = members(self.process_set_id)
@@ -53,7 +53,7 @@ class ProcessSet:
         return ranks.index(rank)
 
     def included(self) -> bool | None:
-        """Whether this process is in it."""
+        """Whether this process is a member."""
         needs_init()
         return None if self.ranks is None else _hopyard.group_query(0) in self.ranks
 
@@ -76,12 +76,12 @@ _begun = 0
 
 
 def generation() -> int:
-    """How many groups this process has left: what was counted or agreed on in one is void in the next."""
+    """The number of groups that this process has left: counters and agreements are valid in one group only."""
     return _begun
 
 
 def members(number: int) -> list[int]:
-    """The ranks of a set, by its number; ValueError where there is no such set."""
+    """The ranks of a set, by its id; ValueError if it does not exist."""
     needs_init()
     try:
         return _hopyard.group_set_members(number)
@@ -97,7 +97,7 @@ def is_known(number: int) -> bool:
 
 
 def check(sets: Sequence[ProcessSet]) -> None:
-    """What can be said of a list of sets before there is a group."""
+    """Checks a list of sets before there is a group."""
     for index, each in enumerate(sets):
         if not isinstance(each, ProcessSet):
             raise ValueError(f"process_sets entry number {index} is not a ProcessSet: {each!r:.60}")
@@ -106,7 +106,7 @@ def check(sets: Sequence[ProcessSet]) -> None:
 
 
 def begin(sets: Sequence[ProcessSet]) -> None:
-    """What a group starts with."""
+    """Registers the sets of a new group."""
     global_process_set.ranks = _hopyard.group_set_members(0)
     for index, each in enumerate(sets):
         if each.ranks == global_process_set.ranks:
@@ -117,7 +117,7 @@ def begin(sets: Sequence[ProcessSet]) -> None:
 
 
 def end() -> None:
-    """The group goes, and its sets with it."""
+    """Unregisters the sets of a group that ends."""
     global _begun
     _begun += 1
     for each in _registered:
@@ -126,7 +126,7 @@ def end() -> None:
 
 
 def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
-    """Registers a set; all ranks of the group do so together, members or not."""
+    """Registers a set; all ranks of the group must call this, members or not."""
     needs_init()
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
@@ -138,7 +138,7 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Forgets a set, by all ranks together; False: it was not registered, or is the global one."""
+    """Unregisters a set; all ranks must call this. False: it was not registered, or is the global set."""
     needs_init()
     if not process_set.process_set_id:
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DistributedGradientTape: a tape whose gradients are those of all ranks."""
+"""DistributedGradientTape: a tape that reduces gradients over all ranks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,16 +16,16 @@ __all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]
 
 _agreement = Agreement()
 made = 0
-"""How many there have been: an optimizer that gets gradients may want to know whether it was from one."""
+"""The number of tapes so far: an optimizer may check whether its gradients came from one."""
 
 
 class Tape:
-    """What is put before the tape's own class."""
+    """A mix-in that precedes the tape's class."""
 
     _hvd_reducer: Reducer
 
     def register_local_source(self, source: Any) -> None:
-        """Its gradient stays this rank's own."""
+        """Excludes a variable's gradient from reduction."""
         self._hvd_reducer.keep_local(source)
 
     @tf.autograph.experimental.do_not_convert
@@ -37,7 +37,7 @@ class Tape:
         use_generic_names: bool = False,
         **given: Any,
     ) -> Any:
-        """As tf.GradientTape's, over all ranks. Requests have generic names anyway."""
+        """Like tf.GradientTape.gradient, reduced over all ranks. Requests have generic names."""
         gradients = super().gradient(target, sources, output_gradients, **given)  # type: ignore[misc]
         flat = self._hvd_reducer(
             tf.nest.flatten(gradients, expand_composites=False), tf.nest.flatten(sources)
@@ -51,7 +51,7 @@ class Tape:
         output_gradients: Any = None,
         use_generic_names: bool = False,
     ) -> tuple[list[tuple[Any, Gradient | None]], list[tuple[Any, Gradient | None]]]:
-        """Pairs of a source and its gradient: those of local sources, and the others."""
+        """Pairs of source and gradient: those of local sources, and the others."""
         pairs = list(zip(sources, self.gradient(target, sources, output_gradients, use_generic_names)))
         is_local = [self._hvd_reducer.is_local(source) for source in sources]
         return (
@@ -66,7 +66,7 @@ def DistributedGradientTape(
     gradient_predivide_factor: float = 1.0, num_groups: int = 0, groups: Groups = None,
     process_set: ProcessSet = global_process_set, scale_local_gradients: bool = True,
 ) -> Any:  # fmt: skip
-    """The given tape, with all it has recorded, as one whose `gradient` reduces over all ranks.
+    """The given tape, with everything it has recorded, as one whose `gradient` reduces over all ranks.
 
     The arguments are those of hvd.DistributedOptimizer.
     """
@@ -78,7 +78,7 @@ def DistributedGradientTape(
     wrapped = ours.__new__(ours)
     wrapped.__dict__.update(
         gradtape.__dict__, _recording=False
-    )  # what is recorded; the given one stops doing so
+    )  # takes over the recording; the given tape stops
     wrapped._hvd_reducer = Reducer(
         "DistributedGradientTape", device_dense, device_sparse, compression, sparse_as_dense, op,
         gradient_predivide_factor, groups, process_set, scale_local_gradients, _agreement,
@@ -94,7 +94,7 @@ def PartialDistributedGradientTape(
     process_set: ProcessSet = global_process_set, local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:  # fmt: skip
-    """A DistributedGradientTape that leaves the gradients of `local_layers` to each rank."""
+    """A DistributedGradientTape that does not reduce the gradients of `local_layers`."""
     from ._optimizer import variables_of
 
     tape = DistributedGradientTape(

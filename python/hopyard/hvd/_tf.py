@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The few things of TensorFlow that have no public name, or one that depends on its version."""
+"""Parts of TensorFlow without a public name, or with one that depends on the version."""
 
 from typing import Any
 
@@ -15,17 +15,17 @@ __all__ = ["Variables", "is_plain", "is_recording", "native", "title"]
 
 
 def is_recording() -> bool:
-    """Whether a gradient tape may see what is done now."""
+    """Whether a gradient tape may record the current operations."""
     return bool(could_possibly_record())
 
 
 def is_plain(value: Any) -> bool:
-    """A tensor that is there, and nobody records what is done with it: the shortest way is good enough."""
+    """An eager tensor whose operations are not recorded: the fast path can be used."""
     return type(value) is EagerTensor and executing_eagerly() and not could_possibly_record()
 
 
 class Variables(list[Any]):
-    """An optimizer's: some Keras have `optimizer.variables`, some `optimizer.variables()`; here both do."""
+    """The variables of an optimizer: Keras has `optimizer.variables` or `optimizer.variables()`; this supports both."""
 
     def __init__(self, given: Any) -> None:
         super().__init__(given() if callable(given) else given)
@@ -35,13 +35,13 @@ class Variables(list[Any]):
 
 
 def native(variable: Any) -> Any:
-    """The tf.Variable of a Keras 3 variable; anything else as it is."""
+    """The tf.Variable of a Keras 3 variable; anything else unchanged."""
     value = getattr(variable, "value", None)
     return variable if value is None or callable(value) else value
 
 
 def title(variable: Any, index: int) -> str:
-    """What to call a variable, or a tensor, in a sentence."""
+    """The name of a variable or tensor, for messages."""
     path = getattr(variable, "path", None)  # Keras 3's
-    name = path if isinstance(path, str) else getattr(variable, "name", None)  # a tensor has none eagerly
+    name = path if isinstance(path, str) else getattr(variable, "name", None)  # eager tensors have none
     return name.removesuffix(":0") if isinstance(name, str) else f"number {index}"

@@ -12,7 +12,7 @@ V1: TypeAlias = tf.compat.v1.train.Optimizer
 
 
 class _Forwarding(V1):
-    """What the underlying optimizer knows best."""
+    """Delegates to the underlying optimizer."""
 
     def __init__(self, optimizer: V1, name: str, use_locking: bool, reducer: Reducer) -> None:
         super().__init__(name=name, use_locking=use_locking)
@@ -29,7 +29,7 @@ class _Forwarding(V1):
         return self._optimizer.variables(*args, **given)
 
     def register_local_var(self, var: Any) -> None:
-        """Its gradient stays this rank's own."""
+        """Excludes a variable's gradient from reduction."""
         self._reducer.keep_local(var)
 
 
@@ -44,11 +44,11 @@ class V1Optimizer(_Forwarding):
         if aggregation and tf.executing_eagerly():
             raise ValueError(
                 "backward_passes_per_step > 1 needs a graph for an optimizer of tf.compat.v1; "
-                "take a Keras optimizer"
+                "use a Keras optimizer"
             )
 
     def compute_gradients(self, *args: Any, **given: Any) -> list[tuple[Any, Any]]:
-        """As the underlying optimizer's, over all ranks."""
+        """Like the underlying optimizer's, reduced over all ranks."""
         pairs = self._optimizer.compute_gradients(*args, **given)
         gradients, variables = [gradient for gradient, _ in pairs], [variable for _, variable in pairs]
         reduce = self._aggregation.reduced if self._aggregation else self._reducer
@@ -66,7 +66,7 @@ class V1Optimizer(_Forwarding):
 
 
 class DeltaOptimizer(_Forwarding):
-    """Adasum: every rank takes its own steps, and what they changed in the variables is combined."""
+    """Adasum: every rank applies its gradients, and the changes of the variables are combined."""
 
     def __init__(self, optimizer: V1, name: str, use_locking: bool, reducer: Reducer, passes: int) -> None:
         super().__init__(optimizer, name, use_locking, reducer)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a distributed optimizer of Keras 2 and one of Keras 3 have in common."""
+"""The common part of distributed optimizers of Keras 2 and Keras 3."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from ._tf import Variables
 
 
 class Wrapped:
-    """What is put before the optimizer's own class."""
+    """A mix-in that precedes the optimizer's class."""
 
     _hvd_reducer: Reducer
     _hvd_aggregation: Aggregation | None
@@ -24,7 +24,7 @@ class Wrapped:
         return Variables(super().variables)  # type: ignore[misc]
 
     def register_local_var(self, var: Any) -> None:
-        """Its gradient stays this rank's own."""
+        """Excludes a variable's gradient from reduction."""
         self._hvd_reducer.keep_local(var)
 
     @tf.autograph.experimental.do_not_convert
@@ -38,7 +38,7 @@ class Wrapped:
 def wrapped(ours: type[Wrapped], optimizer: Any, reducer: Reducer, aggregation: Aggregation | None) -> Any:
     """A new optimizer with the same settings.
 
-    Its class has the name and the module of the one it was made of: a model saved with it loads without us.
+    Its class has the name and module of the original, so that a saved model loads without hopyard.
     """
     kind = type(optimizer)
     metaclass: Any = type(kind)

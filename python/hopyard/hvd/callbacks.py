@@ -23,7 +23,7 @@ __all__ = [
 
 
 class _Callback(tf.keras.callbacks.Callback):
-    """What Keras 3 does not ask of its callbacks, and tf_keras does."""
+    """Methods that tf_keras expects of callbacks, and Keras 3 does not."""
 
     def _implements_train_batch_hooks(self) -> bool:
         return True
@@ -39,7 +39,7 @@ class _Callback(tf.keras.callbacks.Callback):
 
 
 class BroadcastGlobalVariablesCallback(_Callback):
-    """Gives all ranks the variables of one, after the first batch: by then the optimizer has made its own.
+    """Broadcasts the variables of one rank after the first batch, when the optimizer has created its variables.
 
     It also reports `examples_per_second` for each epoch, where this process is a rank of `hopyard train`.
     """
@@ -60,9 +60,9 @@ class BroadcastGlobalVariablesCallback(_Callback):
             self.register_local_var(variable)
 
     def register_local_var(self, var: Any) -> None:
-        """A variable that each rank has for itself."""
+        """Excludes a variable from the broadcast."""
         if not hasattr(var, "assign"):
-            raise ValueError(f"local variables are variables, and {var!r:.60} is none")
+            raise ValueError(f"{var!r:.60} is not a variable")
         self._local[id(native(var))] = var
 
     def _broadcast(self) -> None:
@@ -92,7 +92,7 @@ class BroadcastGlobalVariablesCallback(_Callback):
 
 
 class MetricAverageCallback(_Callback):
-    """Averages an epoch's metrics over all ranks, for the callbacks that come after it."""
+    """Averages an epoch's metrics over all ranks, for the callbacks after it."""
 
     def __init__(self, device: str = "") -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class MetricAverageCallback(_Callback):
             return
         names = sorted(logs)
         values = [numpy.asarray(logs[name], numpy.float64) for name in names]
-        # The names are in the name: where ranks have different metrics, the error says which.
+        # The metrics are in the request's name: if ranks have different metrics, the error names them.
         averages = collective.grouped_allreduce(
             values, op=collective.Average, name=f"MetricAverageCallback({', '.join(names)})"
         )
@@ -118,12 +118,12 @@ def _number(value: Any) -> float:
 
 
 def _inner(optimizer: Any) -> Any:
-    """Without what scales the loss."""
+    """The optimizer inside of a LossScaleOptimizer."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 def _velocities(optimizer: Any, model: Any) -> list[Any]:
-    """Of SGD and RMSprop with momentum: the learning rate is in them, and has to be changed there too.
+    """The momentum of SGD and RMSprop contains the learning rate, which must be changed there too.
 
     Before the first step there are none. A model of tf_keras may have no variables then, and raises when asked.
     """
@@ -138,12 +138,11 @@ def _velocities(optimizer: Any, model: Any) -> list[Any]:
 
 
 class LearningRateScheduleCallback(_Callback):
-    """Makes the learning rate `initial_lr * multiplier(epoch)` in epochs from `start_epoch` to before `end_epoch`.
+    """Sets the learning rate to `initial_lr * multiplier(epoch)` from `start_epoch` until before `end_epoch`.
 
-    A number for a multiplier is a decay: its power of the epochs since `start_epoch`. With `staircase` the
-    rate changes when an epoch begins, without when a batch does, and the epoch is then a fraction. Momentum
-    is corrected when it changes ("Accurate, Large Minibatch SGD"): what has been gathered at the old rate
-    is scaled to the new one.
+    A number as multiplier is a decay: `multiplier ** epochs` since `start_epoch`. With `staircase` the rate changes at
+    the beginning of an epoch, otherwise of a batch, and the epoch is a fraction. Momentum is corrected when the rate
+    changes ("Accurate, Large Minibatch SGD"): the momentum accumulated at the old rate is scaled to the new one.
     """
 
     def __init__(
@@ -169,7 +168,7 @@ class LearningRateScheduleCallback(_Callback):
             return int(steps)
         name = type(self).__name__
         raise ValueError(
-            f"the number of steps in an epoch is not known beforehand; give {name}() its steps_per_epoch"
+            f"the number of steps in an epoch is unknown; pass steps_per_epoch to {name}()"
         )
 
     def _adjust(self, epoch: float) -> None:
@@ -204,7 +203,7 @@ class LearningRateScheduleCallback(_Callback):
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
-    """From `initial_lr / size()` to `initial_lr`, batch by batch, in `warmup_epochs`."""
+    """Raises the learning rate from `initial_lr / size()` to `initial_lr`, batch by batch, in `warmup_epochs`."""
 
     def __init__(
         self, initial_lr: float, warmup_epochs: int = 5, momentum_correction: bool = True,
@@ -212,7 +211,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     ) -> None:  # fmt: skip
         def multiplier(epoch: float) -> float:
             size = hvd.size()
-            done = epoch + 1 / (self.steps_per_epoch or 1)  # whole numbers where an epoch ends
+            done = epoch + 1 / (self.steps_per_epoch or 1)  # a whole number at the end of an epoch
             return (done * (size - 1) / warmup_epochs + 1) / size
 
         super().__init__(
@@ -232,15 +231,15 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
 
 class BestModelCheckpoint(tf.keras.callbacks.ModelCheckpoint):
-    """A ModelCheckpoint that keeps the best only. Where to is set later: `callback.filepath = "best.keras"`."""
+    """A ModelCheckpoint that keeps only the best model. Its path is set later: `callback.filepath = "best.keras"`."""
 
     def __init__(
         self, monitor: str = "val_loss", verbose: int = 0, save_weights_only: bool = False, mode: str = "auto",
         save_freq: str | int = "epoch", filepath: Any = None,
     ) -> None:  # fmt: skip
-        stand_in = "best.weights.h5" if save_weights_only else "best.keras"  # Keras 3 looks at its ending
+        placeholder = "best.weights.h5" if save_weights_only else "best.keras"  # Keras 3 checks the suffix
         super().__init__(
-            filepath or stand_in, monitor=monitor, verbose=verbose, save_best_only=True,
+            filepath or placeholder, monitor=monitor, verbose=verbose, save_best_only=True,
             save_weights_only=save_weights_only, mode=mode, save_freq=save_freq,
         )  # fmt: skip
         if filepath is None:
@@ -248,5 +247,5 @@ class BestModelCheckpoint(tf.keras.callbacks.ModelCheckpoint):
 
     def on_train_begin(self, logs: Any = None) -> None:
         if self.filepath is None:
-            raise Error("BestModelCheckpoint does not know where to keep the model; set its `filepath`")
+            raise Error("BestModelCheckpoint has no path for the model; set its `filepath`")
         super().on_train_begin(logs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Smaller numbers on their way from rank to rank."""
+"""Compression of tensors that are sent between ranks."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ __all__ = ["Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
 class Compressor:
-    """What a compression must have."""
+    """The interface of a compression."""
 
     @staticmethod
     def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        """The tensor to send, and what `decompress` needs to know."""
+        """The tensor to send, and the context for `decompress`."""
         raise NotImplementedError
 
     @staticmethod
@@ -22,7 +22,7 @@ class Compressor:
 
 
 class NoneCompressor(Compressor):
-    """Leaves everything as it is."""
+    """No compression."""
 
     @staticmethod
     def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, None]:
@@ -34,7 +34,7 @@ class NoneCompressor(Compressor):
 
 
 class FP16Compressor(Compressor):
-    """Sends floating point numbers as float16, and nothing else."""
+    """Sends floating point numbers as float16."""
 
     @staticmethod
     def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, tf.DType]:
@@ -46,7 +46,7 @@ class FP16Compressor(Compressor):
 
 
 class Compression:
-    """What the `compression` arguments take."""
+    """The values of `compression` arguments."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

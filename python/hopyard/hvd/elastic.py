@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training that goes on when ranks are lost, and takes new ones in.
+"""Elastic training: it continues when ranks are lost, and accepts new ones.
 
     state = hvd.elastic.KerasState(model, batch=0, epoch=0)
 
@@ -9,9 +9,8 @@
 
     train(state)
 
-When a rank is lost, the others go back to what they committed last, form a new group, take the state of
-its rank 0 (which is always one that was there before) and call the function again. When new ranks wait,
-they do the same at the next commit, and nothing is lost.
+When a rank is lost, the others restore their last commit, form a new group, copy the state of its rank 0 (which is
+never a new rank) and call the function again. When new ranks wait, the same happens at the next commit, without a loss.
 """
 
 import functools
@@ -41,7 +40,7 @@ _OUTDATED = 7  # of group_query
 
 
 def is_loss(error: BaseException) -> bool:
-    """Whether it says that a rank is lost: Horovod's word for it, the group's, or that of TensorFlow's ops."""
+    """Whether an error means that a rank is lost: Horovod's, the group's, or that of TensorFlow's ops."""
     if isinstance(error, _hopyard.GroupError):
         return bool(error.kind == "lost")
     if isinstance(error, tf.errors.UnknownError):
@@ -50,19 +49,19 @@ def is_loss(error: BaseException) -> bool:
 
 
 def _is_over() -> bool:
-    """A training that was not started as an elastic one ends with its first loss."""
+    """A training that was not started as elastic fails with its first loss."""
     launched = hvd.is_initialized() and hvd.size() > 1  # by mpirun or srun, where $HOPYARD_GROUP is not set
     return ("HOPYARD_GROUP" in os.environ or launched) and not is_elastic()
 
 
 def _limit() -> int | None:
-    """How often the ranks may change; None: as often as they like."""
+    """How often the ranks may change; None: no limit."""
     text = os.environ.get("HOPYARD_RESET_LIMIT")
     return int(text) if text else None
 
 
 def _tell_environment() -> None:
-    """What other processes and libraries read there follows the new group."""
+    """Updates the environment variables of the new group, which other processes and libraries read."""
     for name in ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size"):
         os.environ[f"HOROVOD_{name.upper()}"] = str(getattr(hvd, name)())
 
@@ -74,7 +73,7 @@ def _new_group() -> None:
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
-    """`func(state, ...)`, again with the last commit and a new group whenever the ranks change."""
+    """Calls `func(state, ...)` again, with the last commit and a new group, whenever the ranks change."""
 
     @functools.wraps(func)
     def wrapper(state: "State", *args: Any, **kwargs: Any) -> Any:
@@ -113,7 +112,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class State:
-    """What all ranks have in common, and how it is saved, restored and given to new ones."""
+    """The state that all ranks share: it is saved, restored and sent to new ranks."""
 
     def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object = bcast_object
@@ -122,7 +121,7 @@ class State:
         self._reset_callbacks: list[Callable[[], Any]] = []
 
     def register_reset_callbacks(self, callbacks: Sequence[Callable[[], Any]]) -> None:
-        """To be called when the ranks have changed, before the function is called again."""
+        """Registers callbacks that run when the ranks have changed, before the function is called again."""
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
@@ -135,12 +134,12 @@ class State:
         self._told = True
 
     def commit(self) -> None:
-        """Saves the state, and lets new ranks in if there are some: then it raises HostsUpdatedInterrupt."""
+        """Saves the state, and accepts new ranks if there are some: then it raises HostsUpdatedInterrupt."""
         self.save()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Raises HostsUpdatedInterrupt, on all ranks at once, when one of them knows that the ranks are to change."""
+        """Raises HostsUpdatedInterrupt, on all ranks at once, if one of them was notified of a change."""
         outdated = self._told or bool(_hopyard.group_query(_OUTDATED))
         if collective.size() > 1:
             known = numpy.array([outdated], numpy.uint8)
@@ -149,19 +148,19 @@ class State:
             raise HostsUpdatedInterrupt
 
     def save(self) -> None:
-        """Keeps the state as it is now in memory."""
+        """Saves the current state in memory."""
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Goes back to what was saved last."""
+        """Restores the last saved state."""
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Takes the state of rank 0."""
+        """Copies the state of rank 0."""
         raise NotImplementedError
 
     def reset(self) -> None:
-        """Forgets what belongs to the group that was."""
+        """Discards what belongs to the previous group."""
 
 
 class ObjectState(State):
@@ -189,7 +188,7 @@ class ObjectState(State):
 
 
 class _VariableState(ObjectState):
-    """Variables, and objects besides. Saved in the memory of the host."""
+    """Variables and Python objects, saved in host memory."""
 
     def __init__(self, session: Any = None, **kwargs: Any) -> None:
         self.session = session
@@ -230,7 +229,7 @@ class _VariableState(ObjectState):
 
 
 class TensorFlowState(_VariableState):
-    """A list of variables (default: all global ones), and objects besides. In a graph it needs its session."""
+    """A list of variables (default: all global ones) and Python objects. In a graph it needs the session."""
 
     def __init__(self, variables: Sequence[Any] | None = None, session: Any = None, **kwargs: Any) -> None:
         self.variables = list(variables or tf.compat.v1.global_variables())
@@ -250,7 +249,7 @@ class TensorFlowState(_VariableState):
 
 
 class TensorFlowKerasState(_VariableState):
-    """A model that is built, its optimizer, and objects besides."""
+    """A built model, its optimizer, and Python objects."""
 
     def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
         if not getattr(model, "built", True):
@@ -265,14 +264,14 @@ class TensorFlowKerasState(_VariableState):
         return [*self.model.weights, *of_optimizer(self.optimizer)]
 
     def reset(self) -> None:
-        """What was traced for the group that was may know its size."""
+        """Functions traced for the previous group may contain its size."""
         for name in ("train_function", "test_function", "predict_function", "train_tf_function"):
             if hasattr(self.model, name):
                 setattr(self.model, name, None)
 
 
 class KerasState(TensorFlowKerasState):
-    """As horovod.tensorflow.keras and horovod.keras have it."""
+    """The name in horovod.tensorflow.keras and horovod.keras."""
 
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
         super().__init__(model, optimizer=optimizer, **kwargs)
@@ -282,7 +281,7 @@ class KerasState(TensorFlowKerasState):
 
 
 class CommitStateCallback(_Callback):
-    """Commits every `batches_per_commit` batches, and when an epoch ends."""
+    """Commits every `batches_per_commit` batches, and at the end of an epoch."""
 
     def __init__(self, state: State, batches_per_commit: int = 1) -> None:
         super().__init__()
@@ -304,7 +303,7 @@ class CommitStateCallback(_Callback):
 
 
 class UpdateBatchStateCallback(_Callback):
-    """Keeps the number of the last batch in `state.batch`: 0 when an epoch has ended."""
+    """Stores the number of the last batch in `state.batch`: 0 at the end of an epoch."""
 
     def __init__(self, state: Any) -> None:
         super().__init__()

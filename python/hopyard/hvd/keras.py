@@ -76,12 +76,12 @@ def DistributedOptimizer(
 
 
 def _evaluated(tensor: Any) -> Any:
-    """In a graph of TensorFlow 1 its value, by Keras's session."""
+    """The value of a tensor in a TensorFlow 1 graph, by Keras's session."""
     return tensor if tf.executing_eagerly() else tf.compat.v1.keras.backend.get_session().run(tensor)
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """Gives all ranks the global variables of one; there are some only in a graph of TensorFlow 1."""
+    """Broadcasts the global variables of one rank; only a TensorFlow 1 graph has some."""
     return _evaluated(hvd.broadcast_global_variables(root_rank))
 
 
@@ -89,7 +89,7 @@ def allreduce(
     value: Any, name: str | None = None, average: bool | None = None, prescale_factor: float = 1.0,
     postscale_factor: float = 1.0, op: int | None = None, compression: Any = Compression.none,
 ) -> Any:  # fmt: skip
-    """A value reduced over all ranks: averaged, unless `op` says otherwise."""
+    """A value reduced over all ranks: averaged by default."""
     return _evaluated(
         hvd.allreduce(
             tf.constant(value), name=name, average=average, prescale_factor=prescale_factor,
@@ -99,12 +99,12 @@ def allreduce(
 
 
 def allgather(value: Any, name: str | None = None) -> Any:
-    """The values of all ranks, joined along the first dimension."""
+    """The values of all ranks, concatenated along the first dimension."""
     return _evaluated(hvd.allgather(tf.constant(value), name=name))
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
-    """The value that rank `root_rank` has."""
+    """The value of rank `root_rank`."""
     return _evaluated(hvd.broadcast(tf.constant(value), root_rank, name=name))
 
 
@@ -120,7 +120,7 @@ def load_model(
     filepath: Any, custom_optimizers: Collection[type] | None = None, custom_objects: Mapping[str, Any] | None = None,
     compression: Any = Compression.none, legacy_opts: bool = False, keras: Any = None,
 ) -> Any:  # fmt: skip
-    """Loads a model that was saved with its optimizer, which is a DistributedOptimizer from then on, with its state.
+    """Loads a model that was saved with its optimizer, which becomes a DistributedOptimizer with the same state.
 
     `legacy_opts` is taken and changes nothing: the file says which optimizer it has.
     """
@@ -136,7 +136,7 @@ def load_model(
 def _copy(saved: Any, wrapped: Any, variables: Sequence[Any]) -> None:
     if wrapped is saved:
         return
-    build(saved, variables)  # where it had none, there is nothing to restore either
+    build(saved, variables)  # without variables there is nothing to restore
     build(wrapped, variables)
     for theirs, ours in zip(of_optimizer(saved), of_optimizer(wrapped), strict=True):
         ours.assign(theirs)

@@ -44,6 +44,6 @@ def layer_class(keras: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "SyncBatchNormalization":  # made when it is asked for: Keras takes long to import
+    if name == "SyncBatchNormalization":  # created on first use: importing Keras is slow
         return layer_class(tf.keras)
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

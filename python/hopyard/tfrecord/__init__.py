@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of TFRecords as Spark's data source `tfrecord`, here and on HDFS.
+"""TFRecord files as the Spark data source `tfrecord`, on this machine and on HDFS.
 
     import hopyard.tfrecord
 
-    hopyard.tfrecord.register(spark)                       # once for a session; nothing is registered by an import
+    hopyard.tfrecord.register(spark)                       # once per session; importing registers nothing
     df = spark.read.format("tfrecord").load("hdfs://namenode:8020/train")
     df.write.format("tfrecord").mode("overwrite").option("codec", "gzip").save("/data/again")
 
-    df = hopyard.tfrecord.load(spark, "/data/train")       # the same, registered by itself
+    df = hopyard.tfrecord.load(spark, "/data/train")       # the same; registers if necessary
     hopyard.tfrecord.save(df, "/data/again", mode="error")
 
-recordType   "Example" (as it is without), "SequenceExample", or "ByteArray": the records as they are, in a column
-             `byteArray`
-codec        of what is written: "" (none), "gzip" or "zlib"; `compression` is the same, and Hadoop's names of its
-             codecs are understood. What is read tells it itself
-inferRows    how many records are looked at for a schema, where none is given: 10000
-partitionBy  of what is written: columns, with commas between, that become folders (p=0/), and are columns again when the
-             folder above them is read
+recordType   "Example" (default), "SequenceExample", or "ByteArray": the unparsed records, in a column `byteArray`
+codec        compression of written files: "" (none), "gzip" or "zlib"; `compression` is a synonym, and Hadoop's codec
+             names are accepted. It is detected when reading
+inferRows    the number of records that are read to infer a schema, if none is given: 10000
+partitionBy  for writing: comma-separated columns that become directories (p=0/), and columns again when the directory
+             above them is read
 
-A path is a file, a folder, a pattern, or a list of them; one without a scheme is where `fs.defaultFS` of the session
-says. Files and folders whose names begin with '_' or '.' are passed over. Executors need pyarrow, and no hopyard: it
-goes there with the session.
+A path is a file, a directory, a pattern, or a list of them; without a scheme it is on the session's `fs.defaultFS`.
+Files and directories whose names begin with '_' or '.' are ignored. Executors need pyarrow, but not hopyard, which is
+sent with the session.
 """
 
 import json
@@ -38,11 +37,11 @@ __all__ = ["load", "register", "save"]
 
 Path = str | os.PathLike[str]
 
-_known: "weakref.WeakSet[Any]" = weakref.WeakSet()  # sessions that have it
+_sessions: "weakref.WeakSet[Any]" = weakref.WeakSet()  # sessions in which it is registered
 
 
 def register(spark: Any) -> None:
-    """From here on this session knows the format `tfrecord`. Again: with what `fs.defaultFS` says now."""
+    """Registers the format `tfrecord` in this session; call it again after a change of `fs.defaultFS`."""
     from pyspark import cloudpickle
 
     from .._spark import executor as _executor
@@ -51,20 +50,20 @@ def register(spark: Any) -> None:
     session = _session_of(spark)
     for module in (_executor, _source):  # Spark's workers need not have hopyard
         cloudpickle.register_pickle_by_value(module)
-    given = {"luggage": _package_archive.send(session.sparkContext), "home": _home(session.sparkContext)}
+    given = {"package": _package_archive.send(session.sparkContext), "home": _home(session.sparkContext)}
     session.dataSource.register(type("TFRecord", (_source.Records,), given))
-    _known.add(session)
+    _sessions.add(session)
 
 
 def load(
     spark: Any, path: Path | list[Path], schema: Any = None, columns: Iterable[str] | None = None, **options: object
 ) -> Any:
-    """A DataFrame of what is there; `schema` as `spark.read.schema` takes it.
+    """A DataFrame of the records; `schema` as for `spark.read.schema`.
 
-    `columns`: only these are read and decoded. Spark does not tell a data source like this which columns a later select()
-    leaves, and has all of them read.
+    `columns`: read and decode only these. Spark does not pass the columns of a later select() to Python data sources,
+    so otherwise all of them are read.
     """
-    session = _knowing(spark)
+    session = _registered(spark)
     paths = [os.fspath(p) for p in path] if isinstance(path, list) else os.fspath(path)
     reader = session.read.format("tfrecord").options(**options)
     reader = reader if schema is None else reader.schema(schema)
@@ -77,46 +76,46 @@ def _only(schema: Any, columns: list[str]) -> Any:
 
     missing = [name for name in columns if name not in schema.names]
     if missing:
-        raise Error(f"there is no column '{missing[0]}'; there are {', '.join(schema.names)}")
+        raise Error(f"there is no column '{missing[0]}' (columns: {', '.join(schema.names)})")
     return StructType([schema[name] for name in columns])
 
 
 def save(
     df: Any, path: Path, mode: str = "error", partition_by: str | Iterable[str] = (), **options: object
 ) -> None:  # fmt: skip
-    """Writes a DataFrame, with a folder for each value of the columns in `partition_by`.
+    """Writes a DataFrame, with a directory for each value of the columns in `partition_by`.
 
-    Spark's own writer lets a data source like this have neither partitionBy() nor the modes "error" and "ignore"."""
+    Spark's writer does not support partitionBy() and the modes "error" and "ignore" for Python data sources."""
     if mode not in ("append", "overwrite", "error", "errorifexists", "ignore"):
-        raise Error(f"mode is 'append', 'overwrite', 'error' or 'ignore', not {mode!r}")
-    url = _files.resolve(os.fspath(path), _home(_knowing(df.sparkSession).sparkContext))
+        raise Error(f"invalid mode {mode!r}: it must be 'append', 'overwrite', 'error' or 'ignore'")
+    url = _files.resolve(os.fspath(path), _home(_registered(df.sparkSession).sparkContext))
     if mode not in ("append", "overwrite") and _files.exists(url):
         if mode == "ignore":
             return
-        raise FileExists(17, f"{url} is there already; mode='overwrite' replaces it, mode='append' adds to it", url)
+        raise FileExists(17, f"{url} already exists; mode='overwrite' replaces it, mode='append' adds to it", url)
     folders = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     if folders:
         _columns.in_folders(df.schema, folders)
-        df = df.sortWithinPartitions(*folders)  # so that each task has one file for each folder
+        df = df.sortWithinPartitions(*folders)  # so that each task writes one file per directory
         options["partitionBy"] = json.dumps(folders)
     writer = df.write.format("tfrecord").mode("overwrite" if mode == "overwrite" else "append")
     writer.options(**options).save(os.fspath(path))
 
 
 def features(spark: Any, path: Path) -> dict[str, _columns.Feature]:
-    """What the first records of files of tf.Examples have, by name."""
+    """The features of the first records of tf.Example files, by name."""
     return _columns.look(_files.find([os.fspath(path)], _home(_session_of(spark).sparkContext)), "example")
 
 
-def _knowing(spark: Any) -> Any:
+def _registered(spark: Any) -> Any:
     session = _session_of(spark)
-    if session not in _known:
+    if session not in _sessions:
         register(session)
     return session
 
 
 def _session_of(spark: Any) -> Any:
-    """Of a SparkContext, too, which is what TensorFlowOnSpark takes."""
+    """The session; also for a SparkContext, which TensorFlowOnSpark's functions take."""
     from pyspark.sql import SparkSession
 
     _session.context_of(spark)
@@ -124,6 +123,6 @@ def _session_of(spark: Any) -> Any:
 
 
 def _home(context: Any) -> str:
-    """Where relative paths begin: a URL, or '' for a file system of this machine."""
+    """The base of relative paths: a URL, or '' for the local file system."""
     default = context._jsc.hadoopConfiguration().get("fs.defaultFS") or ""
     return "" if default.startswith("file:") else f"{default.rstrip('/')}/user/{context.sparkUser()}"

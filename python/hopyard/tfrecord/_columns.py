@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between the columns of records (src/record/record.h), Arrow's and Spark's types.
+"""Converts between the columns of records (src/record/record.h), Arrow and Spark types.
 
-Values go to Arrow as they are, and offsets become 32 bits wide, as Spark has them; nothing is done row by row.
+Values are passed to Arrow unchanged, and offsets are converted to 32 bits for Spark; nothing is done row by row.
 """
 
 import contextlib
@@ -38,26 +38,26 @@ _PLACES = {
     INT64: ("byte", "tinyint", "short", "smallint", "int", "integer", "long", "bigint", "boolean"),
 }  # fmt: skip
 _FITS = {
-    "example": "it takes numbers, strings and binary values, and arrays of them (arrays of arrays as SequenceExample)",
-    "sequenceexample": "it takes numbers, strings and binary values, arrays of them, and arrays of arrays",
-    "bytearray": "it is one column of the type binary",
+    "example": "it supports numbers, strings and binary values, and arrays of them (arrays of arrays: SequenceExample)",
+    "sequenceexample": "it supports numbers, strings and binary values, arrays of them, and arrays of arrays",
+    "bytearray": "it has one column of type binary",
 }
 _GIVE = "give a schema: .schema(…)"
 _ROWS = 4096
-_LOOK = 64 << 20  # bytes that are looked at for a schema, at most: records may be images
-_PIECE = 32 << 20  # of what is written at a time
-_MOST = (1 << 31) - 1  # of a batch's bytes and values: Spark's offsets have 32 bits
+_LOOK = 64 << 20  # the maximum number of bytes read to infer a schema: records may be images
+_PIECE = 32 << 20  # bytes written at a time
+_MOST = (1 << 31) - 1  # bytes and values of a batch: Spark's offsets have 32 bits
 
 
 def kind_of(name: str) -> str:
     if name.lower() not in KINDS:
-        raise Error(f"recordType is Example, SequenceExample or ByteArray, not {name!r}")
+        raise Error(f"invalid recordType {name!r}: it must be Example, SequenceExample or ByteArray")
     return name.lower()
 
 
 def number_of(name: str, text: str) -> int:
     if not text.isdigit() or int(text) == 0:
-        raise Error(f"{name} is a number from 1 on, not {text!r}")
+        raise Error(f"{name} must be a number, 1 or more, not {text!r}")
     return int(text)
 
 
@@ -65,7 +65,7 @@ def number_of(name: str, text: str) -> int:
 
 
 def place_of(name: str, type: DataType, kind: str) -> tuple[int, int]:
-    """The kind of a column's values, and how many lists are around them."""
+    """The kind of a column's values, and the depth of its lists."""
     depth, inner = 0, type
     while isinstance(inner, ArrayType):
         depth, inner = depth + 1, inner.elementType
@@ -73,30 +73,30 @@ def place_of(name: str, type: DataType, kind: str) -> tuple[int, int]:
     most = {"example": 1, "sequenceexample": 2, "bytearray": 0}[kind]
     if not values or depth > most or (kind == "bytearray" and inner.typeName() != "binary"):
         named = f"the column '{name}' is {type.simpleString()}"
-        raise Error(f"{named}, which has no place in a record of the type {KINDS[kind]}: {_FITS[kind]}")
+        raise Error(f"{named}, which a record of type {KINDS[kind]} does not support: {_FITS[kind]}")
     return values, depth
 
 
 def check(schema: StructType, kind: str, in_folders: Collection[str] = ()) -> None:
-    """Before anything is done. `in_folders` are columns that records do not have."""
+    """Checks a schema before anything is written. `in_folders` are columns that become directories."""
     fields = [field for field in schema.fields if field.name not in in_folders]
     for field in fields:
         place_of(field.name, field.dataType, kind)
     if kind == "bytearray" and len(fields) != 1:
-        raise Error(f"a record of the type ByteArray has one column, and here are {len(fields)}: {_FITS[kind]}")
+        raise Error(f"a record of type ByteArray has one column, not {len(fields)}: {_FITS[kind]}")
 
 
-# ---- a schema, from what is there
+# ---- schema inference
 
 
 @dataclass
 class Feature:
-    """What was seen of it."""
+    """What the records show about a feature."""
 
     kind: int
     has_steps: bool
     is_list: bool = False  # some row has several values
-    is_text: bool = True  # as far as it is bytes
+    is_text: bool = True  # for bytes: all values are UTF-8
 
 
 def look(files: list[str], kind: str, rows: int = 10000) -> dict[str, Feature]:
@@ -112,7 +112,7 @@ def look(files: list[str], kind: str, rows: int = 10000) -> dict[str, Feature]:
             break
     if left == rows:
         where = f"{files[0]} and {len(files) - 1} more" if len(files) > 1 else files[0] if files else "that path"
-        raise Error(f"there is no record in {where} to take a schema from; {_GIVE}")
+        raise Error(f"there is no record in {where} to infer a schema from; {_GIVE}")
     return seen
 
 
@@ -137,12 +137,12 @@ def _next(reader: Any) -> Any:
 def _note(seen: dict[str, Feature], column: Any, url: str) -> None:
     name, kind, has_steps, values, value_ends, _, row_ends = column
     if not name.isprintable():
-        raise Error(f"{url}: a feature has the name {name!r}, which no column of Spark can have; {_GIVE}")
+        raise Error(f"{url}: a feature has the name {name!r}, which is not valid for a Spark column; {_GIVE}")
     feature = seen.setdefault(name, Feature(kind, has_steps))
     if feature.has_steps != has_steps:
         raise Error(f"{url}: the feature '{name}' is in the context and in the feature lists; {_GIVE}")
     if kind and feature.kind and kind != feature.kind:
-        raise Error(f"{url}: the feature '{name}' has another type than in the files before; {_GIVE}")
+        raise Error(f"{url}: the feature '{name}' has a different type in earlier files; {_GIVE}")
     feature.kind = kind or feature.kind
     feature.is_list |= bool((np.diff(np.frombuffer(row_ends, np.int64)) > 1).any())
     feature.is_text &= kind != BYTES or _is_text(values, value_ends)
@@ -157,7 +157,7 @@ def _is_text(values: bytes, ends: bytes) -> bool:
 
 
 def _type_of(feature: Feature) -> DataType:
-    """One that never had a value is a string."""
+    """The Spark type of a feature; string if it never had a value."""
     text = StringType() if feature.is_text else BinaryType()
     inner: DataType = {FLOAT: FloatType(), INT64: LongType()}.get(feature.kind, text)
     if feature.has_steps:
@@ -166,7 +166,7 @@ def _type_of(feature: Feature) -> DataType:
 
 
 def schema_of(files: list[tuple[str, dict[str, str | None]]], kind: str, rows: int) -> StructType:
-    """Sorted by name; then what is in the names of folders."""
+    """Columns sorted by name, followed by those of directory names."""
     folders = [values for _, values in files]
     last = [
         StructField(name, type_of_values([values[name] for values in folders]))
@@ -182,7 +182,8 @@ def schema_of(files: list[tuple[str, dict[str, str | None]]], kind: str, rows: i
 
 
 def type_of_values(values: list[str | None]) -> DataType:
-    """Of a column in folders' names, as Spark tells it: int, bigint or double where all are, else string."""
+    """The type of a column in directory names, as Spark infers it: int, bigint or double if all values are, else
+    string."""
     given = pa.array({value for value in values if value is not None}, pa.string())
     if len(given):
         for arrow, type in ((pa.int32(), IntegerType()), (pa.int64(), LongType()), (pa.float64(), DoubleType())):
@@ -198,7 +199,7 @@ def type_of_values(values: list[str | None]) -> DataType:
 def read(
     url: str, schema: StructType, kind: str, folder: dict[str, str | None] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """A file's batches. `folder`: the values of columns that are in the names of its folders (p=0)."""
+    """The batches of a file. `folder`: the values of columns in the names of its directories (p=0)."""
     folder = folder or {}
     reader = _hopyard.Examples(url, _ROWS, kind == "sequenceexample", True, kind == "bytearray")
     fields = [field for field in schema.fields if field.name not in folder]
@@ -225,18 +226,18 @@ def read(
 
 
 def _repeated(url: str, field: pa.Field, value: str | None, rows: int) -> pa.Array:
-    """A folder's value, for each row."""
+    """The value of a directory name, repeated for each row."""
     try:
         scalar = pa.scalar(value, pa.string()).cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise Error(
-            f"{url}: '{value}' in '{field.name}={value}' does not fit into a column of the type {field.type}"
+            f"{url}: '{value}' in '{field.name}={value}' is not valid for a column of type {field.type}"
         ) from None
     return pa.repeat(scalar, rows)
 
 
 def _array(column: Any, field: pa.Field, depth: int, where: str) -> pa.Array:
-    """One column as Arrow's array of that field."""
+    """A column as an Arrow array for that field."""
     name, kind, _, values, value_ends, step_ends, row_ends, there = column
     inner = field.type
     for _ in range(depth):
@@ -250,18 +251,18 @@ def _array(column: Any, field: pa.Field, depth: int, where: str) -> pa.Array:
         if depth > 0:
             made = _list(field.type, row_ends, made, there)
     except (pa.ArrowInvalid, ValueError) as error:
-        why = f"does not fit into a column of the type {field.type}: {error}"
+        why = f"is not valid for a column of type {field.type}: {error}"
         raise Error(f"{where}: the feature '{name}' {why}") from None
     if not field.nullable and made.null_count:
-        raise Error(f"{where}: the feature '{name}' is missing, and its column may not be null")
+        raise Error(f"{where}: the feature '{name}' is missing, but its column is not nullable")
     return made
 
 
 def _narrow(ends: bytes) -> pa.Buffer:
-    """Offsets of 32 bits."""
+    """Converts to 32-bit offsets."""
     wide = np.frombuffer(ends, np.int64)
     if wide[-1] > _MOST:
-        raise ValueError("there is more than 2 GB of it in a batch")
+        raise ValueError("it has more than 2 GB in a batch")
     return pa.py_buffer(wide.astype(np.int32))
 
 
@@ -273,7 +274,7 @@ def _strings(type: pa.DataType, values: bytes, ends: bytes) -> pa.Array:
 def _values(kind: int, values: bytes, ends: bytes, type: pa.DataType) -> pa.Array:
     if kind == BYTES:
         made = _strings(type, values, ends)
-        made.validate(full=True)  # whether a string is UTF-8
+        made.validate(full=True)  # checks that strings are UTF-8
         return made
     own, width = (pa.float32(), 4) if kind == FLOAT else (pa.int64(), 8)
     made = pa.Array.from_buffers(own, len(values) // width, [None, pa.py_buffer(values)])
@@ -283,11 +284,11 @@ def _values(kind: int, values: bytes, ends: bytes, type: pa.DataType) -> pa.Arra
 
 
 def _scalars(values: pa.Array, row_ends: bytes) -> pa.Array:
-    """One value for each row, or null where it has none."""
+    """One value for each row, or null if it has none."""
     ends = np.frombuffer(row_ends, np.int64)
     counts = np.diff(ends)
     if (counts > 1).any():
-        raise ValueError("a record has several values; its column is to be an array: .schema(…)")
+        raise ValueError("it has several values in a record; declare its column as an array: .schema(…)")
     if len(values) == len(counts):
         return values
     return values.take(pa.array(ends[:-1], mask=counts == 0))
@@ -304,18 +305,18 @@ def _list(type: pa.DataType, ends: bytes, values: pa.Array, there: bytes | None)
 
 
 def in_folders(schema: StructType, names: list[str]) -> list[str]:
-    """The columns that are to be folders, all of which have to be there; some have to be left for the records."""
+    """Checks the columns that become directories: they must exist, and others must remain for the records."""
     missing = [name for name in names if name not in schema.names]
     if missing:
-        raise Error(f"there is no column '{missing[0]}' to make directories of; there are {', '.join(schema.names)}")
+        raise Error(f"there is no column '{missing[0]}' to partition by (columns: {', '.join(schema.names)})")
     if names and len(set(names)) == len(schema.names):
-        raise Error("all columns are directories, and none is left for the records")
+        raise Error("cannot partition by all columns: none is left for the records")
     return names
 
 
 def split(batches: Iterator[pa.RecordBatch], names: list[str]) -> Iterator[tuple[str, Iterator[pa.RecordBatch]]]:
-    """Batches by the folder they go to ("p=0/"), without the columns that it names. Rows of a folder are together where they
-    come so (tfrecord.save sorts them); what comes later for the same folder is another file."""
+    """Batches by target directory ("p=0/"), without the columns in its name. Consecutive rows of a directory are
+    grouped (tfrecord.save sorts them); later rows of the same directory go to another file."""
     if not names:
         yield "", batches
         return
@@ -325,7 +326,7 @@ def split(batches: Iterator[pa.RecordBatch], names: list[str]) -> Iterator[tuple
 
 
 def _by_folder(batch: pa.RecordBatch, names: list[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Rows with the same values; in the order in which these come first."""
+    """Groups of rows with the same values, in order of first appearance."""
     keys = zip(*(batch.column(name).cast(pa.string()).to_pylist() for name in names))
     found: dict[tuple[Any, ...], list[int]] = {}
     for row, key in enumerate(keys):
@@ -337,7 +338,7 @@ def _by_folder(batch: pa.RecordBatch, names: list[str]) -> Iterator[tuple[str, p
 
 
 def records(batch: pa.RecordBatch, kind: str) -> Iterator[bytes]:
-    """A batch as what a file of it holds, in pieces."""
+    """The bytes of a file with the batch's records, in pieces."""
     rows = max(1, batch.num_rows * _PIECE // max(batch.nbytes, 1))
     for at in range(0, batch.num_rows, rows):
         piece = batch.slice(at, rows)
@@ -356,7 +357,7 @@ def _bare(piece: pa.RecordBatch) -> tuple[Any, Any]:
 
 
 def _column(name: str, array: pa.Array) -> Any:
-    """As write_examples takes it; what is null is not there."""
+    """A column in the format of write_examples; nulls are left out."""
     valid = array.is_valid().to_numpy(zero_copy_only=False)
     there, step_ends, has_steps = valid.astype(np.uint8), b"", False
     if not _is_list(array):
@@ -377,11 +378,11 @@ def _is_list(array: pa.Array) -> bool:
 
 def _refuse_nulls(name: str, array: pa.Array, why: str) -> None:
     if array.null_count:
-        raise Error(f"the column '{name}' has a null in it, and {why}")
+        raise Error(f"the column '{name}' contains a null, but {why}")
 
 
 def _lengths(array: pa.Array) -> Any:
-    """Of lists; of one that is null, 0."""
+    """The lengths of lists; 0 for a null."""
     return array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
 
 
@@ -390,21 +391,21 @@ def _ends(counts: Any) -> Any:
 
 
 def _floats(name: str, array: pa.Array) -> Any:
-    """With 32 bits, which is what a feature has."""
+    """Values as 32-bit floats, the type of features."""
     wide = _numbers(array.cast(pa.float64()), np.float64)
     with np.errstate(over="ignore"):
         narrow = wide.astype(np.float32)
     lost = np.isinf(narrow) & np.isfinite(wide)
     if lost.any():
         raise Error(
-            f"the column '{name}' has {wide[lost][0]:g} in it, and the floats of a feature end at 3.4e38; cast it to string, "
-            "or leave it out"
+            f"the column '{name}' contains {wide[lost][0]:g}, but the floats of a feature end at 3.4e38; cast it to "
+            "string, or leave it out"
         )
     return narrow
 
 
 def _parts(name: str, array: pa.Array) -> tuple[int, Any, Any]:
-    """The kind of its values, the values, and where those that are bytes end."""
+    """The kind of a column's values, the values, and the end offsets of bytes."""
     if pa.types.is_integer(array.type) or pa.types.is_boolean(array.type):
         return INT64, _numbers(array.cast(pa.int64()), np.int64), b""
     if pa.types.is_floating(array.type) or pa.types.is_decimal(array.type):

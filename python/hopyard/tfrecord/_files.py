@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of a data set: which there are, and how new ones come to be there, all of them or none.
+"""Files of a data set: finds them, and writes new ones atomically, all or none.
 
-A task writes `_temporary/JOB/part-00000-JOB.tfrecord.ATTEMPT` in the folder, which readers pass over as they do all
-that begins with '_'. When every task is done the driver renames these files into the folder, removes what they are to
-replace, and leaves `_SUCCESS`. A task that failed or was killed leaves a file that goes with `_temporary/JOB`.
-"""
+A task writes `_temporary/JOB/part-00000-JOB.tfrecord.ATTEMPT` in the directory, which readers ignore like all names
+that begin with '_'. When every task is done the driver renames these files into the directory, removes the files that
+they replace, and creates `_SUCCESS`. The file of a task that failed or was killed is removed with `_temporary/JOB`. """
 
 import contextlib
 import gzip
@@ -28,17 +27,17 @@ _NAMES = {
 }  # fmt: skip
 _TEMPORARY, _DONE, _RENAMED = "_temporary", "_SUCCESS", "renamed"
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-_UNSAFE = r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]"  # as Spark escapes them
+_UNSAFE = r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]"  # characters that Spark escapes
 
 Values = dict[str, str | None]
-"""Columns that the names of folders have, and their values there."""
+"""Columns in the names of directories, and their values."""
 
 
 # ---- paths
 
 
 def resolve(path: str, home: str) -> str:
-    """A URL, or a path of this machine. `home` is that of a session whose files are elsewhere."""
+    """A URL, or a local path. `home` is the base of relative paths of a session on another file system."""
     found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)?$", path, re.DOTALL)
     root = re.sub(r"^(\w+://[^/]*).*", r"\1", home)
     if found and found[1] == "file":
@@ -61,21 +60,21 @@ def exists(url: str) -> bool:
 
 
 def folder_of(paths: list[str], home: str) -> str:
-    """The one to write to."""
+    """The path to write to."""
     if len(paths) != 1:
-        raise Error("records are written to one folder: .save(path)")
+        raise Error("records must be written to one directory: .save(path)")
     return resolve(paths[0], home).rstrip("/") or "/"
 
 
 def find(paths: list[str], home: str) -> list[str]:
-    """All files that are there, or below; a file that is named itself may have any name."""
+    """All files at or below the paths; a file given by name may have any name."""
     return [url for url, _ in find_parts(paths, home)]
 
 
 def find_parts(paths: list[str], home: str) -> list[tuple[str, Values]]:
-    """The same, and for each the columns that its folders' names have (p=0), from the one that was named on."""
+    """The same, with the columns in the names of the directories below each path (p=0)."""
     if not paths:
-        raise Error("there is no path to read records from: .load(path)")
+        raise Error("no path to read records from is given: .load(path)")
     found: list[tuple[str, Values]] = []
     for path in paths:
         url = resolve(path, home)
@@ -93,8 +92,8 @@ def _check_alike(found: list[tuple[str, Values]]) -> None:
         if list(values) != list(found[0][1]):
             columns = [", ".join(f"'{name}'" for name in v) or "none" for v in (found[0][1], values)]
             raise Error(
-                f"the directories of {found[0][0]} name the columns {columns[0]}, and those of {url} {columns[1]}; read them one "
-                "by one"
+                f"the directories of {found[0][0]} have the columns {columns[0]}, but those of {url} have "
+                f"{columns[1]}; read them one by one"
             )
 
 
@@ -110,7 +109,7 @@ def _below(folder: str, values: Values) -> Iterator[tuple[str, Values]]:
 
 
 def _value_of(name: str) -> Values:
-    """Of a folder p=0; {} for others."""
+    """The column of a directory p=0; {} for others."""
     column, sep, value = name.partition("=")
     return {_unescaped(column): None if value == _NULL else _unescaped(value)} if column and sep else {}
 
@@ -124,14 +123,14 @@ def _escaped(text: str) -> str:
 
 
 def names_of(text: str) -> list[str]:
-    """Columns, as JSON's list or with commas between."""
+    """Columns, as a JSON list or separated by commas."""
     return (
         list(json.loads(text)) if text.startswith("[") else [name.strip() for name in text.split(",") if name.strip()]
     )
 
 
 def folder_name(column: str, value: str | None) -> str:
-    """As Spark and Hive have it: what a path cannot have is written %2F."""
+    """Escapes characters that a path cannot have as %2F, like Spark and Hive."""
     return f"{_escaped(column)}={_NULL if value is None or value == '' else _escaped(value)}"
 
 
@@ -139,16 +138,16 @@ def folder_name(column: str, value: str | None) -> str:
 
 
 def codec_of(name: str) -> str:
-    """Of what people and Hadoop call it: "gzip", "org.apache.hadoop.io.compress.GzipCodec"."""
+    """The codec for a common or Hadoop name: "gzip", "org.apache.hadoop.io.compress.GzipCodec"."""
     word = name.rpartition(".")[2].lower()
     word = _NAMES.get(word, word)
     if word not in CODECS:
-        raise Error(f"codec is '', 'gzip' or 'zlib', not {name!r}: no other is read by TensorFlow")
+        raise Error(f"invalid codec {name!r}: TensorFlow reads '', 'gzip' and 'zlib' only")
     return word
 
 
 class _Zlib(io.RawIOBase):
-    """What gzip.GzipFile is for gzip."""
+    """The equivalent of gzip.GzipFile for zlib."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._zip = file, zlib.compressobj()
@@ -179,18 +178,19 @@ def _temporary(folder: str, job: str) -> str:
 
 
 def begin(folder: str, job: str) -> None:
-    """By the driver: a task that is told too late that its job is over finds no folder to write to."""
+    """Called by the driver: a late task of a finished job then finds no directory to write to."""
     _hopyard.mkdirs(_temporary(folder, job))
 
 
 def write(folder: str, job: str, part: str, attempt: int, codec: str, batches: Iterable[Iterable[bytes]]) -> list[str]:
-    """A task's file, if there is anything to write: its name in _temporary/JOB. `part` may be in folders: p=0/part-00000."""
+    """Writes a task's file, if it has records; yields its name in _temporary/JOB. `part` may have directories:
+    p=0/part-0."""
     pieces = (piece for batch in batches for piece in batch)
     first = next(pieces, None)
     if first is None:
         return []
     name = f"{part}.tfrecord{CODECS[codec]}.{attempt}"
-    _hopyard.stat(_temporary(folder, job))  # HDFS would make it
+    _hopyard.stat(_temporary(folder, job))  # HDFS would create it
     if "/" in name:
         _hopyard.mkdirs(posixpath.dirname(_hopyard.join(_temporary(folder, job), name)))
     with open_url(_hopyard.join(_temporary(folder, job), name), "w") as file, _packed(file, codec) as stream:
@@ -201,7 +201,8 @@ def write(folder: str, job: str, part: str, attempt: int, codec: str, batches: I
 
 
 def commit(folder: str, job: str, names: list[str], overwrite: bool) -> None:
-    """From the file `renamed` on the new files count, and what they replace goes; before it nothing has been lost."""
+    """Once the file `renamed` exists, the new files are valid, and replaced ones are removed; before, nothing is
+    lost."""
     temporary = _temporary(folder, job)
     old = list(_old(folder, {name.partition("/")[0] for name in names})) if overwrite else []
     _gone(_hopyard.join(folder, _DONE))
@@ -217,7 +218,7 @@ def commit(folder: str, job: str, names: list[str], overwrite: bool) -> None:
 
 
 def _old(folder: str, shared: set[str]) -> Iterator[str]:
-    """What an overwrite replaces: all, but of folders that new files go to, too, only the files."""
+    """What an overwrite replaces: everything; in directories that also get new files, only the files."""
     for info in _hopyard.list(folder):
         url = _hopyard.join(folder, info.name)
         if info.name in shared and info.is_dir:
@@ -240,12 +241,12 @@ def abort(folder: str, job: str, names: list[str]) -> None:
         for name in names:
             _gone(_hopyard.join(folder, final(name)))
     _clear(folder, job)
-    with contextlib.suppress(FileError):  # there is something in it
+    with contextlib.suppress(FileError):  # it is not empty
         _hopyard.remove(folder)
 
 
 def final(name: str) -> str:
-    """Without the attempt."""
+    """The name without the attempt."""
     return name.rpartition(".")[0]
 
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data source as Spark holds it.
+"""The Spark data source.
 
-This goes to Spark's Python workers by value, those beside the driver and those of executors, since they may have no
-hopyard: it knows pyspark and Python's own library, and fetches the rest when it is there.
-"""
+It is pickled by value for Spark's Python workers, on the driver and on executors, which may not have hopyard: it
+imports pyspark and the standard library only, and loads hopyard in the worker. """
 
 import json
 import uuid
@@ -18,13 +17,13 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )  # fmt: skip
 
-from .._spark.executor import package
+from .._spark.executor import ensure_package
 
 
 class Records(DataSource):
-    """`luggage` and `home` are what register() has put in."""
+    """The data source. register() sets `package` and `home`."""
 
-    luggage: tuple[str, str, str]
+    package: tuple[str, str, str]
     home: str
 
     @classmethod
@@ -32,7 +31,7 @@ class Records(DataSource):
         return "tfrecord"
 
     def __init__(self, options: Any) -> None:
-        package(*self.luggage)
+        ensure_package(*self.package)
         from hopyard.tfrecord import _columns, _files
 
         said = {name.lower(): value for name, value in options.items()}
@@ -43,7 +42,7 @@ class Records(DataSource):
         self.paths = json.loads(said["paths"]) if "paths" in said else [said["path"]] if "path" in said else []
 
     def schema(self) -> Any:
-        package(*self.luggage)
+        ensure_package(*self.package)
         from hopyard.tfrecord import _columns, _files
 
         return _columns.schema_of(_files.find_parts(self.paths, self.home), self.kind, self.rows)
@@ -57,10 +56,10 @@ class Records(DataSource):
 
 class Reader(DataSourceReader):
     def __init__(self, source: Records, schema: Any) -> None:
-        package(*source.luggage)
+        ensure_package(*source.package)
         from hopyard.tfrecord import _columns, _files
 
-        self.luggage, self.kind, self.shape = source.luggage, source.kind, schema
+        self.package, self.kind, self.shape = source.package, source.kind, schema
         self.files = _files.find_parts(source.paths, source.home)
         _columns.check(schema, source.kind, self.files[0][1] if self.files else ())
 
@@ -68,8 +67,8 @@ class Reader(DataSourceReader):
         return [InputPartition(file) for file in self.files]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Arrow's batches; Spark asks for None where there is no file."""
-        package(*self.luggage)
+        """Arrow batches; Spark passes None if there is no file."""
+        ensure_package(*self.package)
         from hopyard.tfrecord import _columns
 
         if not partition.value:
@@ -79,20 +78,20 @@ class Reader(DataSourceReader):
 
 
 class Writer(DataSourceArrowWriter):
-    """Each task writes a file that nobody sees; the driver gives them their names when all are there."""
+    """Each task writes a hidden file; the driver renames them when all are complete."""
 
     def __init__(self, source: Records, schema: Any, overwrite: bool) -> None:
-        package(*source.luggage)
+        ensure_package(*source.package)
         from hopyard.tfrecord import _columns, _files
 
         _columns.check(schema, source.kind, _columns.in_folders(schema, source.partition_by))
-        self.luggage, self.kind, self.codec, self.overwrite = source.luggage, source.kind, source.codec, overwrite
+        self.package, self.kind, self.codec, self.overwrite = source.package, source.kind, source.codec, overwrite
         self.partition_by = source.partition_by
         self.folder, self.job = _files.folder_of(source.paths, source.home), uuid.uuid4().hex
         _files.begin(self.folder, self.job)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        package(*self.luggage)
+        ensure_package(*self.package)
         from pyspark import TaskContext
 
         from hopyard.tfrecord import _columns, _files
@@ -108,13 +107,13 @@ class Writer(DataSourceArrowWriter):
         return said
 
     def commit(self, messages: list[Any]) -> None:
-        package(*self.luggage)
+        ensure_package(*self.package)
         from hopyard.tfrecord import _files
 
         _files.commit(self.folder, self.job, [name for message in messages for name in message.files], self.overwrite)
 
     def abort(self, messages: list[Any]) -> None:
-        package(*self.luggage)
+        ensure_package(*self.package)
         from hopyard.tfrecord import _files
 
         _files.abort(self.folder, self.job, [name for message in messages if message for name in message.files])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the adapters have in common: how hops' calls are read, and how they are answered."""
+"""Shared by the adapters: hops' arguments and return values."""
 
 import functools
 import os
@@ -12,7 +12,7 @@ from hopyard import Error, _hopyard, hdfs
 from hopyard.compat._absent import Absent
 from hopyard.util import executors_asked_for
 
-# The names that arguments had in one version or another.
+# Names of arguments in various versions.
 _NAMES = {
     "map_fun": "fn",
     "train_fn": "fn",
@@ -25,7 +25,7 @@ _NAMES = {
 
 
 def with_or_without_spark(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Early versions take the session first, later ones none: what can be called is the function."""
+    """Early versions take the session as first argument, later ones do not: the callable argument is the function."""
 
     @functools.wraps(function)
     def call(*args: Any, **given: Any) -> Any:
@@ -38,8 +38,8 @@ def with_or_without_spark(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def place(spark: Any, name: str) -> dict[str, Any]:
-    """hopyard's words for where a run is to be, and what it is called."""
-    hdfs.project_path()  # it is used from now on, and gets its folders
+    """hopyard's settings for the place and name of a run."""
+    hdfs.project_path()  # creates the project's directories
     return {"name": None if name == "no-name" else name, **_session(spark)}
 
 
@@ -50,7 +50,7 @@ def _session(spark: Any) -> dict[str, Any]:
 
 
 class Found(tuple[Any, ...]):
-    """(logdir, best hyperparameters), and a path all the same.
+    """(logdir, best hyperparameters), which is also usable as a path.
 
     Some guides unpack what a search returns, others take it for the folder and hand it to
     tensorboard.visualize: this is right for both.
@@ -62,7 +62,7 @@ class Found(tuple[Any, ...]):
 
 @contextmanager
 def keeping(resources: Iterable[str] | None) -> Iterator[Callable[[str], None]]:
-    """Files to keep with a run: copied as they are now, and handed over when the run has a folder."""
+    """Files to keep with a run: copied now, and moved when the run has a directory."""
     with tempfile.TemporaryDirectory() as folder:
         for resource in [resources] if isinstance(resources, str) else resources or ():
             if not hdfs.exists(resource):
@@ -80,7 +80,7 @@ def _hand_over(folder: str, logdir: str) -> None:
 
 
 def needs_hopsworks(module: str, name: str, known: set[str]) -> Absent:
-    """For a module's __getattr__: names of hops that only Hopsworks can serve."""
+    """For a module's __getattr__: names of hops that need Hopsworks."""
     if name not in known:
         raise AttributeError(f"module '{module}' has no attribute '{name}'")
     return Absent(f"{module}.{name}", "a Hopsworks cluster")

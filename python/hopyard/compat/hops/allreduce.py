@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horovod's programs on many workers."""
+"""Horovod programs on many workers."""
 
 import os
 import tempfile
@@ -17,7 +17,7 @@ def launch(
     spark_session: Any, notebook: Path | None = None, *, num_workers: int | None = None, name: str = "no-name",
     **options: Any,
 ) -> str:  # fmt: skip
-    """Runs a notebook of the project on every worker, as many as the session has executors; the run's folder.
+    """Runs a notebook of the project on every worker, one per executor of the session; returns the run's directory.
 
     `num_workers` says how many where there is no session. Beyond that it takes hopyard.allreduce's arguments.
     """
@@ -33,9 +33,9 @@ def launch(
 
 
 def _found(notebook: Path) -> str:
-    """In the project, or in its folder of notebooks."""
+    """A notebook in the project, or in its directory Jupyter."""
     if not isinstance(notebook, str | os.PathLike):
-        raise Error(f"a notebook is a path in the project, and {notebook!r:.60} is none")
+        raise Error(f"{notebook!r:.60} is not the path of a notebook")
     text = os.fspath(notebook)
     places = [hdfs.abs_path(text)]
     if not os.path.isabs(text):
@@ -43,4 +43,4 @@ def _found(notebook: Path) -> str:
     for path in places:
         if hdfs.isfile(path):
             return path
-    raise Error(f"there is no notebook '{places[0]}'; notebooks of a project are in its folder Jupyter")
+    raise Error(f"there is no notebook '{places[0]}'; a project's notebooks are in its directory Jupyter")

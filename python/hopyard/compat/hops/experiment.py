@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experiments as hops has them: launch, grid_search, random_search, evolutionary_search, begin and end; and trainings on
-all executors: collective_all_reduce, parameter_server, mirrored.
+"""Experiments of hops: launch, grid_search, random_search, evolutionary_search, begin and end; and trainings on all
+executors: collective_all_reduce, parameter_server, mirrored.
 
-All take the session first, or none. Beyond hops' arguments they take hopyard's: parallel, memory,
-timeout, retries, seed, gpus, tensorboard. What they return depends on whose words are used. Early
-versions return the run's folder from launch and (folder, best hyperparameters) from a search. Those
-from 1.2 on, known by `metric_key`, `optimization_key` or a Direction, add what the function returned.
+The session is an optional first argument. In addition to hops' arguments they accept hopyard's: parallel, memory,
+timeout, retries, seed, gpus, tensorboard. The return value depends on the version of the API: early versions return the
+run's directory from launch and (directory, best hyperparameters) from a search. Versions since 1.2, recognized by
+`metric_key`, `optimization_key` or a Direction, add the function's return value.
 """
 
 import json
@@ -59,7 +59,7 @@ def grid_search(
     local_logdir: bool = False, versioned_resources: Paths = None, description: Text = None,
     *, optimization_key: Text = None, **options: Any,
 ) -> Found:  # fmt: skip
-    """Runs the function with every combination. It need not return anything; then nothing is best."""
+    """Runs the function with every combination. It need not return anything; then there is no best trial."""
     result = _run(
         experiment.grid_search, spark, fn, args_dict, name, versioned_resources,
         direction=direction, metric=optimization_key, **options,
@@ -104,7 +104,7 @@ differential_evolution = evolutionary_search
 
 @with_or_without_spark
 def mirrored(spark: Any, fn: Any, *args: Any, evaluator: bool = False, **given: Any) -> Any:
-    """Runs the function once, with all its GPUs: what a MirroredStrategy needs on one machine.
+    """Runs the function once with all its GPUs, for a MirroredStrategy on one machine.
 
     On a session with several executors it runs on each of them, as collective_all_reduce does.
     """
@@ -126,7 +126,7 @@ def collective_all_reduce(spark: Any, fn: Any, *args: Any, **given: Any) -> str 
 def parameter_server(
     spark: Any, fn: Any, *args: Any, num_ps: int | None = None, **given: Any
 ) -> str | tuple[str, Any]:
-    """The same for a ParameterServerStrategy: some of the executors are parameter servers, as configured, or `num_ps`."""
+    """The same for a ParameterServerStrategy: `num_ps` executors, or as configured, are parameter servers."""
     return _on_all(spark, fn, num_param_servers(spark) if num_ps is None else num_ps, *args, **given)
 
 
@@ -135,13 +135,13 @@ def _on_all(
     versioned_resources: Paths = None, description: Text = None, evaluator: bool = False, *,
     metric_key: Text = None, num_nodes: int | None = None, **options: Any,
 ) -> str | tuple[str, Any]:  # fmt: skip
-    """The run's folder; with `metric_key` what the chief returned, too, as hops has it from 1.2 on."""
+    """The run's directory; with `metric_key` also the chief's return value, as in hops since 1.2."""
     nodes = num_nodes or num_executors(spark)
     workers = nodes - ps - 1 - bool(evaluator)
     if workers < 0:
         raise Error(
             f"{nodes} executors are too few for a chief{f', {ps} parameter servers' if ps else ''}"
-            f"{' and an evaluator' if evaluator else ''}; configure more of them, or say num_nodes="
+            f"{' and an evaluator' if evaluator else ''}; configure more, or set num_nodes="
         )
     where = place(spark, name)
     where.pop("parallel", None)
@@ -156,7 +156,7 @@ def _on_all(
 
 
 def _with_context(fn: Callable[[], Any]) -> Callable[[Any, Any], Any]:
-    """A node's function, of one that takes no arguments, as hops' do."""
+    """The node's function for a function without arguments, as in hops."""
 
     def training(args: Any, ctx: Any) -> Any:
         return fn()
@@ -166,7 +166,7 @@ def _with_context(fn: Callable[[], Any]) -> Callable[[Any, Any], Any]:
 
 
 def horovod(spark: Any, notebook: Any = None, **given: Any) -> str:
-    """allreduce.launch by another name: a notebook on every worker; the run's folder."""
+    """allreduce.launch by another name: a notebook on every worker; returns the run's directory."""
     return allreduce.launch(spark, notebook, **given)
 
 
@@ -174,7 +174,7 @@ def begin(
     spark: Any = None, name: str = "no-name", local_logdir: bool = False, versioned_resources: Paths = None,
     description: Text = None, **options: Any,
 ) -> str:  # fmt: skip
-    """Begins an experiment of this process's own; its folder. experiment.end() ends it."""
+    """Begins an experiment whose trial is this process; returns its directory. experiment.end() ends it."""
     if isinstance(spark, str):  # begin('name')
         spark, name = None, spark
     where = place(spark, name)
@@ -186,7 +186,7 @@ def begin(
 
 
 def end(metric: float | None = None) -> None:
-    """Ends what begin() began, with its metric if it has one."""
+    """Ends the experiment of begin(), with its metric if it has one."""
     experiment.end(None if metric is None else float(metric))
 
 
@@ -214,7 +214,7 @@ def _found(result: Result, direction: str, key: str | None) -> Found:
 
 
 def _returned(trial: Trial) -> dict[str, Any]:
-    """All that the function returned, texts too; where it printed its metric, that."""
+    """All values that the function returned, including strings; or its reported metrics."""
     path = os.path.join(trial.logdir, "result.json")
     try:
         with open_url(path, "r") as file:
@@ -224,7 +224,7 @@ def _returned(trial: Trial) -> dict[str, Any]:
 
 
 def _clean_up(result: Result, population: int) -> None:
-    """Removes the folders of all generations but the last, and keeps the best trial's."""
+    """Removes the directories of all generations except the last, and keeps the best trial's."""
     for trial in result.trials[: max(len(result.trials) - population, 0)]:
         if result._best is None or trial.number != result._best.number:
             _hopyard.remove(trial.logdir, True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of the project, in the words of every version of hops."""
+"""Files of the project, with the functions of every version of hops."""
 
 import os
 import re
@@ -44,7 +44,7 @@ def get_plain_path(abs_path: str) -> str:
 
 
 def is_tls_enabled() -> bool:
-    """What core-site.xml has for ipc.server.ssl.enabled."""
+    """The value of ipc.server.ssl.enabled in core-site.xml."""
     file = os.path.join(os.environ.get("HADOOP_CONF_DIR", ""), "core-site.xml")
     if not os.path.exists(file):
         return False

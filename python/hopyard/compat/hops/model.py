@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models with versions: the folders Models/NAME/VERSION, each with a file VERSION.json beside it."""
+"""Versioned models: the directories Models/NAME/VERSION, each with a file VERSION.json beside it."""
 
 import getpass
 import json
@@ -33,10 +33,10 @@ def export(
     metrics: Mapping[str, float] | None = None, description: str | None = None, synchronous: bool = True,
     synchronous_timeout: int = 120, project: str | None = None,
 ) -> str:  # fmt: skip
-    """Copies a model, a file or all that is in a folder, to a version of its own; that version's folder."""
+    """Copies a model, a file or the contents of a directory, to a new version; returns the version's directory."""
     source = os.path.abspath(model_path) if os.path.exists(model_path) else hdfs.abs_path(model_path)
     if not os.path.exists(source) and not hdfs.exists(source):
-        raise ValueError(f"there is no model '{model_path}', neither here nor in the project")
+        raise ValueError(f"there is no model '{model_path}', neither locally nor in the project")
     numbers = {name: float(value) for name, value in (metrics or {}).items()}
     folder, version = _make(_models(project, model_name), source, model_version, overwrite)
     about = {
@@ -63,7 +63,7 @@ def get_model(name: str, version: int, project_name: str | None = None) -> dict[
 def get_best_model(name: str, metric: str, direction: str) -> dict[str, Any]:
     """The version of a model whose metric is the highest (Metric.MAX) or the lowest (Metric.MIN)."""
     if direction.upper() not in (Metric.MAX, Metric.MIN):
-        raise ValueError(f"the direction is '{direction}'; it is Metric.MAX or Metric.MIN")
+        raise ValueError(f"invalid direction '{direction}': it must be Metric.MAX or Metric.MIN")
     models = [
         m for m in _versions(_models(None, name)) if not math.isnan(float(m["metrics"].get(metric, "nan")))
     ]
@@ -76,7 +76,7 @@ def get_best_model(name: str, metric: str, direction: str) -> dict[str, Any]:
 def download_model(
     name: str, version: int | None = None, project_name: str | None = None, overwrite: bool = False
 ) -> str:
-    """Packs a version of a model, or all of them, as NAME[VERSION].zip in this folder; its path."""
+    """Packs a version of a model, or all versions, as NAME[VERSION].zip in the current directory; returns its path."""
     folder, archive = _models(project_name, name), os.path.abspath(f"{name}{version or ''}")
     if version is not None:
         get_model(name, version, project_name)
@@ -84,7 +84,7 @@ def download_model(
     elif not _versions(folder):
         raise ModelNotFound(f"there is no model '{name}'")
     if os.path.exists(f"{archive}.zip") and not overwrite:
-        raise ModelArchiveExists(f"'{archive}.zip' is there already; overwrite=True replaces it")
+        raise ModelArchiveExists(f"'{archive}.zip' already exists; pass overwrite=True to replace it")
     with tempfile.TemporaryDirectory() as here:
         return shutil.make_archive(archive, "zip", hdfs.copy_to_local(folder, here) if "://" in folder else folder)
 
@@ -94,7 +94,8 @@ def _models(project: str | None, name: object) -> str:
 
 
 def _make(models: str, source: str, version: int | None, overwrite: bool) -> tuple[str, int]:
-    """A version's folder with the model in it. Trials export at once: who gives a folder its number has it."""
+    """Creates a version's directory with the model. Trials may export concurrently: the rename decides who gets a
+    number."""
     draft = f"{models}/.{secrets.token_hex(8)}"
     _hopyard.mkdirs(draft)
     try:
@@ -118,12 +119,12 @@ def _number(models: str, draft: str, version: int | None, overwrite: bool) -> tu
             return f"{models}/{number}", number
         except FileExistsError:
             if version is not None:
-                raise ValueError(f"'{models}/{number}' is there already; overwrite=True replaces it") from None
+                raise ValueError(f"'{models}/{number}' already exists; pass overwrite=True to replace it") from None
         number += 1
 
 
 def _versions(models: str) -> list[dict[str, Any]]:
-    """All versions of a model, the numbers of their metrics as text, as Hopsworks has them."""
+    """All versions of a model, with metrics as strings, as in Hopsworks."""
     found = []
     for path in hdfs.ls(models) if hdfs.isdir(models) else ():
         name, kind = os.path.splitext(os.path.basename(path))

@@ -29,7 +29,7 @@ def __getattr__(name: str) -> Callable[..., Any]:
 
 
 def _remotely(name: str, function: Callable[..., Any], path: str, *args: Any, **given: Any) -> Any:
-    if name in _MAPPED:  # NumPy wants a file's descriptor, and keeps what it has mapped when the copy is gone
+    if name in _MAPPED:  # NumPy needs a descriptor, and keeps the mapping after the copy is removed
         with tempfile.TemporaryDirectory() as folder:
             return function(hdfs.copy_to_local(path, folder), *args, **given)
     if name in _WRITTEN and not path.endswith(_WRITTEN[name]):

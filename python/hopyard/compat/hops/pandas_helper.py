@@ -26,7 +26,7 @@ def _write(kind: str, hdfs_filename: str, dataframe: Any, **given: Any) -> None:
 
 
 def _by_fsspec(path: str) -> dict[str, Any]:
-    """Without any, pandas would hand hdfs:// to a client that needs a JVM."""
+    """Without them, pandas would open hdfs:// with a client that needs a JVM."""
     return {"storage_options": {}} if "://" in path else {}
 
 

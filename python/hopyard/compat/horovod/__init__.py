@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API of Horovod 0.28.1, on hopyard. docs/horovod.md says of every name where it stands."""
+"""The API of Horovod 0.28.1, on hopyard. docs/horovod.md lists every name."""
 
 from .runner import run as run
 

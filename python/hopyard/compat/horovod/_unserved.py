@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frameworks that Horovod has and hopyard has not."""
+"""Frameworks that Horovod supports and hopyard does not."""
 
 from typing import NoReturn
 

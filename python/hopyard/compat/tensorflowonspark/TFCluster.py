@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clusters on Spark's executors, as TensorFlowOnSpark has them; hopyard.cluster does the work."""
+"""TensorFlowOnSpark's TFCluster: clusters on Spark executors, implemented by hopyard.cluster."""
 
 import contextlib
 import itertools
@@ -19,19 +19,19 @@ from hopyard._spark import session as _session
 
 __all__ = ["InputMode", "TFCluster", "run"]
 
-STREAM_S = 1  # between two looks at a stream, in whole seconds for Spark's sake
-LOOK_S = 0.2  # between two looks whether a task has found that a node takes no rows
+STREAM_S = 1  # between checks of a stream; Spark needs whole seconds
+POLL_S = 0.2  # between checks whether a task has timed out
 
 _tags = itertools.count(1)
 
 
 class InputMode:
-    """How rows come to the nodes."""
+    """How nodes get their rows."""
 
     TENSORFLOW = 0
     """Nodes read files themselves."""
     SPARK = 1
-    """Spark feeds them."""
+    """Spark feeds the nodes."""
 
 
 class TFCluster:
@@ -41,11 +41,12 @@ class TFCluster:
         self, cluster: _cluster.Cluster, sc: Any, input_mode: int, tensorboard: str | None = None, log_dir: str = "",
         patience: float = 600,
     ) -> None:  # fmt: skip
-        """`tensorboard`: the address of the one that shows `log_dir`; `patience`: for all nodes to join, in seconds."""
+        """`tensorboard`: the address of the TensorBoard on `log_dir`; `patience`: seconds until all nodes must have
+        joined."""
         self.cluster, self.sc, self.input_mode = cluster, sc, input_mode
         self._tensorboard, self._log_dir, self._patience = tensorboard, log_dir, patience
         self._has_had_enough = False
-        self._unread = sc.accumulator(0)  # tasks that have given up on a node: known here when such a task is over
+        self._timeouts = sc.accumulator(0)  # tasks that timed out; updated when such a task ends
 
     @property
     def cluster_id(self) -> int:
@@ -53,14 +54,14 @@ class TFCluster:
 
     @property
     def cluster_meta(self) -> dict[str, Any]:
-        """`server_addr` is what reservation.Client takes, to stop a feed from another program."""
-        return {"id": self.cluster.run, "server_addr": (_session.folder_of(self.cluster.project), self.cluster.run)}
+        """`server_addr` is the argument of reservation.Client, which stops a feed from another program."""
+        return {"id": self.cluster.run, "server_addr": (_session.directory_of(self.cluster.project), self.cluster.run)}
 
     @property
     def cluster_info(self) -> list[dict[str, Any]]:
-        """Where each node is, by its number: once all have joined.
+        """The addresses of the nodes, by number, once all have joined.
 
-        `addr` and `authkey` were those of TensorFlowOnSpark's queues, and `tb_port` that of a TensorBoard beside a node:
+        `addr` and `authkey` were those of TensorFlowOnSpark's queues, and `tb_port` that of a node's TensorBoard:
         there are none here.
         """
         self.cluster.wait_for_nodes(self._patience)
@@ -71,7 +72,8 @@ class TFCluster:
         ]  # fmt: skip
 
     def train(self, dataRDD: Any, num_epochs: int = 0, feed_timeout: float = 600, qname: str = "input") -> None:  # noqa: N803
-        """Feeds an RDD's rows, or a DataFrame's, to chief and workers; returns when they are taken, or not wanted any more.
+        """Feeds the rows of an RDD or DataFrame to chief and workers; returns when all are taken, or no more are
+        wanted.
 
         num_epochs=0 is ten, as it is there. A DStream's batches are fed once each, when they come; those of Structured
         Streaming by its foreachBatch(lambda batch, _: cluster.train(batch, num_epochs=1)). When nodes take no rows for
@@ -79,10 +81,10 @@ class TFCluster:
         """
         self._is_fed("train")
         if num_epochs < 0:
-            raise Error(f"num_epochs is {num_epochs}, and cannot be less than 0")
+            raise Error(f"num_epochs is {num_epochs}; it must not be negative")
         names = self.cluster.hubs()
         if hasattr(dataRDD, "foreachRDD"):
-            dataRDD.foreachRDD(lambda rdd: self._feed(rdd, names, feed_timeout, qname) and None)  # Spark wants None
+            dataRDD.foreachRDD(lambda rdd: self._feed(rdd, names, feed_timeout, qname) and None)  # Spark expects None
             threading.Thread(
                 target=self._end_with_nodes, args=(dataRDD.context(),), name="hopyard-stream", daemon=True
             ).start()
@@ -93,32 +95,33 @@ class TFCluster:
                     return
 
     def _feed(self, data: Any, names: list[str], timeout: float, queue: str) -> bool:
-        """True when some node wants no more."""
-        with self._cancelled_when_unread(timeout):
-            became = self._run_feed(data, names, timeout, queue)
-        if _feeders.NO_NODE in became:
+        """True if a node wants no more rows."""
+        with self._cancelled_on_timeout(timeout):
+            outcomes = self._run_feed(data, names, timeout, queue)
+        if _feeders.NO_NODE in outcomes:
             self.cluster.check_missing_node()
-        self._has_had_enough |= any(became)
-        return any(became)
+        self._has_had_enough |= any(outcomes)
+        return any(outcomes)
 
     def _run_feed(self, data: Any, names: list[str], timeout: float, queue: str) -> list[int]:
-        """What became of each partition."""
-        given = _package_archive.luggage(self.sc), names, queue, timeout, self._unread
+        """The outcome of each partition."""
+        given = _package_archive.prepare(self.sc), names, queue, timeout, self._timeouts
         if hasattr(data, "mapInArrow"):
-            return [row.became for row in data.mapInArrow(_feed_tasks.feeding_batches(*given), "became int").collect()]
+            feed_batches = _feed_tasks.feeding_batches(*given)
+            return [row.outcome for row in data.mapInArrow(feed_batches, "outcome int").collect()]
         pickles = _pickles_of(data)
         feed = _feed_tasks.feeding(*given) if pickles is None else _feed_tasks.feeding_pickles(*given)
         return (data if pickles is None else pickles).mapPartitionsWithIndex(feed).collect()
 
     @contextlib.contextmanager
-    def _cancelled_when_unread(self, timeout: float) -> Iterator[None]:
-        """Jobs in here are cancelled as soon as one task has waited for `timeout` seconds: each of those that follow would
-        wait as long again."""
-        tag, is_over, before = f"hopyard-feed-{next(_tags)}", threading.Event(), self._unread.value
+    def _cancelled_on_timeout(self, timeout: float) -> Iterator[None]:
+        """Cancels jobs in this context as soon as one task has waited `timeout` seconds: each of the following tasks
+        would wait as long."""
+        tag, is_over, before = f"hopyard-feed-{next(_tags)}", threading.Event(), self._timeouts.value
 
         def look() -> None:
-            while not is_over.wait(LOOK_S):
-                if self._unread.value > before:
+            while not is_over.wait(POLL_S):
+                if self._timeouts.value > before:
                     self.sc.cancelJobsWithTag(tag)
                     return
 
@@ -127,33 +130,33 @@ class TFCluster:
         try:
             yield
         except Exception:
-            if self._unread.value == before:
+            if self._timeouts.value == before:
                 raise
         finally:
             is_over.set()
             self.sc.removeJobTag(tag)
-        if self._unread.value > before:
+        if self._timeouts.value > before:
             raise self.cluster.unread(timeout)
 
     def inference(self, dataRDD: Any, feed_timeout: float = 600, qname: str = "input") -> Any:  # noqa: N803
-        """An RDD of results, one for each row; nothing happens until it is asked for."""
+        """An RDD of results, one for each row; evaluated lazily."""
         self._is_fed("inference")
         rows = dataRDD.rdd if hasattr(dataRDD, "mapInArrow") else dataRDD
-        infer = _feed_tasks.inferring(_package_archive.luggage(self.sc), self.cluster.hubs(), qname, feed_timeout)
+        infer = _feed_tasks.inferring(_package_archive.prepare(self.sc), self.cluster.hubs(), qname, feed_timeout)
         return rows.mapPartitionsWithIndex(infer)
 
     def _is_fed(self, what: str) -> None:
         if self.input_mode != InputMode.SPARK:
-            raise Error(f"{what} feeds rows from Spark: start the cluster with input_mode=InputMode.SPARK")
+            raise Error(f"{what} feeds rows from Spark; start the cluster with input_mode=InputMode.SPARK")
 
     def tensorboard_url(self) -> str | None:
         return self._tensorboard or self.cluster.tensorboard_url()
 
     def shutdown(self, ssc: Any = None, grace_secs: float = 0, timeout: float = 259200) -> None:
-        """Waits for the nodes' end. Where one has failed, its traceback is raised.
+        """Waits until the nodes have ended. If one has failed, its traceback is raised.
 
-        `ssc` is a StreamingContext or a StreamingQuery that feeds them: first it has to end, by itself or by a call of
-        its stop(). Where nodes want no more rows, or reservation.Client has said that no more come, it is stopped here.
+        `ssc` is a StreamingContext or a StreamingQuery that feeds them: it must end first, on its own or through its
+        stop(). If nodes want no more rows, or reservation.Client has ended the feed, it is stopped here.
         """
         try:
             if ssc is not None:
@@ -173,15 +176,16 @@ class TFCluster:
                 return
 
     def _stop_stream(self, stream: Any) -> None:
-        """The SparkContext stays. What has come is fed, unless nodes have failed: a StreamingContext would wait for its
-        next batch, a minute, say, before anybody is told."""
+        """Keeps the SparkContext. Received data is fed, unless nodes have failed: a StreamingContext would wait for its
+        next batch, for example a minute, before the error is raised."""
         if hasattr(stream, "awaitTerminationOrTimeout"):
             stream.stop(False, not self.cluster.has_failed())
         else:
             stream.stop()
 
     def _end_with_nodes(self, context: Any) -> None:
-        """Ends a StreamingContext when nodes have failed, so that a program that awaits its end does not wait for more."""
+        """Stops a StreamingContext when nodes have failed, so that a program that awaits its end does not wait
+        forever."""
         _display.wait(self.cluster.run, self.cluster.project)
         if self.cluster.has_failed():
             self._stop_stream(context)
@@ -196,13 +200,14 @@ def run(
 ) -> TFCluster:  # fmt: skip
     """Starts a node on each of `num_executors` executors: parameter servers, master or chief, evaluator, workers.
 
-    TensorBoard shows `log_dir`, which may be on HDFS, or the run's own folder where none is given. Beyond TensorFlowOnSpark's own arguments it takes those of hopyard.cluster.run: gpus, memory, name, project …
+    TensorBoard shows `log_dir`, which may be on HDFS, or else the run's directory. In addition to TensorFlowOnSpark's
+    arguments it accepts those of hopyard.cluster.run: gpus, memory, name, project …
     """
     sc = _session.context_of(sc)
     if driver_ps_nodes and input_mode != InputMode.TENSORFLOW:
-        raise Error("parameter servers may run on the driver only where input_mode is InputMode.TENSORFLOW")
+        raise Error("parameter servers can run on the driver only with input_mode=InputMode.TENSORFLOW")
     if master_node not in (None, "master", "chief"):
-        raise Error(f"master_node is 'chief' or 'master', and not {master_node!r}")
+        raise Error(f"master_node must be 'chief' or 'master', not {master_node!r}")
     head = (1 if master_node else 0) + (1 if eval_node else 0)
     workers = num_executors - num_ps - head
     if workers < 0 or (workers == 0 and not master_node):
@@ -222,14 +227,14 @@ def run(
 
 
 def _show_folder(log_dir: str) -> str:
-    """A TensorBoard's address; nodes write there later."""
+    """Starts a TensorBoard on a directory that nodes will write to; returns its address."""
     _hopyard.mkdirs(log_dir if "://" in log_dir else os.path.abspath(log_dir))
     return _tensorboard.visualize(log_dir)
 
 
 def _pickles_of(rdd: Any) -> Any:
-    """The same RDD as Spark itself has it, lists of rows that were pickled: those that are cached, say, or were read by its
-    JVM. None where Python's functions make the rows in the task that feeds them."""
+    """The RDD as Spark stores it, batches of pickled rows, if it is cached or read by the JVM. None if Python functions
+    create the rows in the task that feeds them."""
     from pyspark import RDD
     from pyspark.serializers import AutoBatchedSerializer, BatchedSerializer, CPickleSerializer, NoOpSerializer
 
@@ -242,6 +247,6 @@ def _pickles_of(rdd: Any) -> Any:
 
 
 def default_fs(sc: Any) -> str:
-    """Where paths without a scheme are: "hdfs://namenode:8020", or "file://" where no HDFS is set."""
+    """The file system of paths without a scheme: "hdfs://namenode:8020", or "file://" if HDFS is not configured."""
     found = str(sc._jsc.hadoopConfiguration().get("fs.defaultFS") or "file:///")
     return "file://" if found.startswith("file:") else found.rstrip("/")

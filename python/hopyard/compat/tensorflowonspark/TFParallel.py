@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same function on many executors, each for itself."""
+"""Runs the same function on many executors, independently."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,9 +19,9 @@ def run(
     use_barrier: bool = True,
     **settings: Any,
 ) -> None:
-    """Calls `map_fn(tf_args, ctx)` on so many executors: at the same time, or (use_barrier=False) as they become free.
+    """Calls `map_fn(tf_args, ctx)` on `num_executors` executors: at once, or (use_barrier=False) as they become free.
 
-    `ctx` has worker_num, executor_id, num_workers and defaultFS. Where one fails, its traceback is raised.
+    `ctx` has worker_num, executor_id, num_workers and defaultFS. If one fails, its traceback is raised.
     """
     home = default_fs(sc)
     settings = {"tensorboard": False, "gpus": getattr(tf_args, "num_gpus", None), **settings}

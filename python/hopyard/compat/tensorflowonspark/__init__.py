@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorFlowOnSpark 2.2.5's API, by hopyard: `import hopyard.compat`, and programs find it under its name."""
+"""The API of TensorFlowOnSpark 2.2.5 on hopyard. `import hopyard.compat` makes it importable by its name."""
 
 __version__ = "2.2.5"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs call where versions of TensorFlow differ."""
+"""Functions that hide differences between TensorFlow versions."""
 
 import os
 import tempfile
@@ -11,9 +11,9 @@ __all__ = ["disable_auto_shard", "export_saved_model", "is_gpu_available"]
 
 
 def export_saved_model(model: Any, export_dir: str, is_chief: bool = False) -> None:
-    """Writes a SavedModel: of Keras 3, tf_keras or a tf.Module, to wherever TensorFlow can write, HDFS too.
+    """Writes a SavedModel of Keras 3, tf_keras or a tf.Module to any file system of TensorFlow, including HDFS.
 
-    Who is not the chief writes to a folder of its own, which is removed: under a strategy all have to take part.
+    Nodes other than the chief write to a temporary directory: under a strategy all must take part.
     """
     with tempfile.TemporaryDirectory(prefix="hopyard-model-") as elsewhere:
         _save(model, export_dir if is_chief else os.path.join(elsewhere, "model"))
@@ -29,7 +29,7 @@ def _save(model: Any, folder: str) -> None:
     elif isinstance(model, tf.Module):
         tf.saved_model.save(model, folder)
     else:
-        raise Error(f"a {type(model).__name__} is no model; a Keras model or a tf.Module is needed")
+        raise Error(f"a {type(model).__name__} is not a model; a Keras model or a tf.Module is required")
 
 
 def _is_of(package: str, model: Any) -> bool:
@@ -37,7 +37,7 @@ def _is_of(package: str, model: Any) -> bool:
 
 
 def disable_auto_shard(options: Any) -> None:
-    """Of tf.data.Options: nodes have shards of their own already."""
+    """Disables auto-sharding in tf.data.Options: nodes have separate shards already."""
     import tensorflow as tf
 
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFRecords as DataFrames, by hopyard's data source `tfrecord` (hopyard.tfrecord), which needs no jar.
+"""TFRecords as DataFrames, with hopyard's data source `tfrecord` (hopyard.tfrecord), which needs no jar.
 
 Executors need neither hopyard nor, for saveAsTFRecords and loadTFRecords, TensorFlow. What was an error is served:
 arrays of strings, columns that are null in some rows, features that some records lack.
@@ -15,33 +15,33 @@ __all__ = ["fromTFExample", "infer_schema", "isLoadedDF", "loadTFRecords", "load
 
 
 class _Loaded(dict[Any, str]):
-    """DataFrames are the driver's: elsewhere it is empty."""
+    """DataFrames exist on the driver only: elsewhere it is empty."""
 
     def __reduce__(self) -> Any:
         return dict, ()
 
 
 loadedDF = _Loaded()
-"""Where DataFrames were loaded from."""
+"""The paths that DataFrames were loaded from."""
 
-# What is given to mapPartitions goes to executors, which have no hopyard: by value, so hopyard is not named up here.
+# Functions for mapPartitions are pickled by value, since executors may not have hopyard: do not import it here.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def isLoadedDF(df: Any) -> bool:
-    """Whether loadTFRecords has made it."""
+    """Whether loadTFRecords has created it."""
     return df in loadedDF
 
 
 def saveAsTFRecords(df: Any, output_dir: str) -> None:
-    """A folder of TFRecords, which is not to be there yet."""
+    """Writes a directory of TFRecords, which must not exist."""
     from hopyard import tfrecord
 
     tfrecord.save(df, output_dir, "error")
 
 
 def loadTFRecords(sc: Any, input_dir: str, binary_features: Sequence[str] = ()) -> Any:
-    """A DataFrame of a folder's tf.Examples, with the columns sorted by name.
+    """A DataFrame of a directory's tf.Examples, with columns sorted by name.
 
     int64 is bigint, float is double, and bytes are strings, but for `binary_features`; where records have several
     values of a feature, it is an array of these.
@@ -112,7 +112,7 @@ def fromTFExample(iter: Iterable[Any], binary_features: Sequence[str] = ()) -> l
         kind = feature.WhichOneof("kind")
         values = list(getattr(feature, kind).value) if kind else []
         if kind == "bytes_list" and name in binary_features:
-            return bytearray(values[0]) if values else None  # infer_schema has room for one
+            return bytearray(values[0]) if values else None  # infer_schema allows one value only
         values = [v.decode() for v in values] if kind == "bytes_list" else values
         return values if len(values) > 1 else values[0] if values else None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs a process may use. Nodes have theirs from the start (`gpus=`); this is for what programs ask besides."""
+"""The GPUs of a process. Nodes get theirs when they start (`gpus=`); programs may also call these functions."""
 
 import os
 import subprocess
@@ -11,11 +11,11 @@ __all__ = ["AS_LIST", "AS_STRING", "MAX_RETRIES", "get_gpus", "is_gpu_available"
 
 AS_STRING = "string"
 AS_LIST = "list"
-MAX_RETRIES = 3  # nothing is tried again here: leases tell who has what
+MAX_RETRIES = 3  # unused: GPUs are leased, so nothing is retried
 
 
 def _indices() -> list[str]:
-    """Those that this process may see."""
+    """The GPUs that this process sees."""
     seen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if seen is not None:
         return [word for word in seen.split(",") if word and word != "-1"]
@@ -33,11 +33,11 @@ def is_gpu_available() -> bool:
 
 
 def get_gpus(num_gpu: int = 1, worker_index: int = -1, format: str = AS_STRING) -> str | Sequence[str]:  # noqa: A002
-    """So many of them, from another one on for each worker of a machine."""
+    """So many GPUs, starting at a different one for each worker of a machine."""
     found = _indices()
     if len(found) < num_gpu:
         raise Error(
-            f"{num_gpu} GPUs are wanted, and this process sees {len(found)}; start the cluster with gpus={num_gpu}"
+            f"cannot get {num_gpu} GPUs: this process sees {len(found)}; start the cluster with gpus={num_gpu}"
         )
     first = (worker_index * num_gpu) % len(found) if worker_index >= 0 and found else 0
     chosen = [found[(first + i) % len(found)] for i in range(num_gpu)]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # mypy: disable-error-code="valid-type,misc"
-# The mix-ins are made by a function, which mypy does not take for classes.
+# The mix-ins are created by a function, so mypy does not recognize them as classes.
 """TensorFlow in a pyspark.ml.Pipeline: TFEstimator trains on a cluster, TFModel infers on every executor.
 
-An estimator's parameters, and its `tf_args`, reach train_fn(args, ctx) as one namespace. The model that comes of it is the
-SavedModel in `export_dir`; it is read once by each of Spark's Python workers.
+An estimator's parameters, and its `tf_args`, reach train_fn(args, ctx) as one namespace. The model that comes of it is
+the SavedModel in `export_dir`; it is read once by each of Spark's Python workers.
 """
 
 import argparse
@@ -29,10 +29,10 @@ from . import TFCluster, dfutil, util
 
 class TFTypeConverters:
     @staticmethod
-    def toDict(value: Any) -> dict[str, Any]:  # noqa: N802  # as pyspark has it
+    def toDict(value: Any) -> dict[str, Any]:  # noqa: N802  # pyspark's naming
         if isinstance(value, dict):
             return value
-        raise TypeError(f"{value!r:.60} is no dict")
+        raise TypeError(f"{value!r:.60} is not a dict")
 
 
 # ---- parameters --------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ HasClusterSize = _has("HasClusterSize", "cluster_size", "how many nodes the clus
 HasEpochs = _has("HasEpochs", "epochs", "how often the rows are fed", TypeConverters.toInt)
 HasExportDir = _has("HasExportDir", "export_dir", "folder of the SavedModel", TypeConverters.toString)
 HasGraceSecs = _has(
-    "HasGraceSecs", "grace_secs", "seconds for what is left to do after the last row", TypeConverters.toInt
+    "HasGraceSecs", "grace_secs", "seconds for work after the last row", TypeConverters.toInt
 )
 HasInputMapping = _has("HasInputMapping", "input_mapping", "column -> tensor that takes it", TFTypeConverters.toDict)
 HasInputMode = _has("HasInputMode", "input_mode", "TFCluster.InputMode", TypeConverters.toInt)
@@ -82,7 +82,7 @@ HasTFRecordDir = _has(
 
 
 class HasNumPS(_HasNumPS, _HasDriverPSNodes):
-    """How many parameter servers there are, and whether on the driver."""
+    """The number of parameter servers, and whether they run on the driver."""
 
 
 class Namespace:
@@ -98,7 +98,7 @@ class Namespace:
         elif isinstance(d, argparse.Namespace | Namespace):
             self.__dict__.update(vars(d))
         else:
-            raise Error(f"arguments are a dict, a list or a namespace, and not {d!r:.60}")
+            raise Error(f"arguments must be a dict, a list or a namespace, not {d!r:.60}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.argv if self.argv else list(self.__dict__))
@@ -115,7 +115,7 @@ class Namespace:
 
 
 class TFParams(Params):
-    """Arguments, and parameters that go over them."""
+    """Arguments, overridden by parameters."""
 
     args: Any = None
 
@@ -125,11 +125,11 @@ class TFParams(Params):
         return merged
 
 
-# ---- saved and loaded --------------------------------------------------------------------------
+# ---- persistence --------------------------------------------------------------------------
 
 
 class _Writer(DefaultParamsWriter):
-    """What an instance is made with is kept beside its parameters, as cloudpickle has it."""
+    """Saves the constructor's arguments, cloudpickled, beside the parameters."""
 
     def saveImpl(self, path: str) -> None:  # noqa: N802
         made_of = base64.b64encode(cloudpickle.dumps(self.instance._made_of())).decode()
@@ -146,7 +146,7 @@ class _Reader(DefaultParamsReader):
 
 
 class _Kept(MLReadable, MLWritable):
-    """Who loads one trusts who saved it, as with any pickle."""
+    """Loading unpickles: only load from trusted sources."""
 
     def write(self) -> _Writer:
         return _Writer(self)
@@ -164,7 +164,8 @@ class TFEstimator(
     HasGraceSecs, HasTensorboard, HasModelDir, HasExportDir, HasTFRecordDir, HasBatchSize, HasEpochs, HasReaders,
     HasSteps, _Kept,
 ):  # fmt: skip  # type: ignore[misc, valid-type]
-    """Trains by train_fn(args, ctx) on the nodes of a cluster; then, if there is one, export_fn(args) on one executor."""
+    """Trains with train_fn(args, ctx) on the nodes of a cluster; then calls export_fn(args), if given, on one
+    executor."""
 
     def __init__(
         self, train_fn: Callable[[Any, Any], Any], tf_args: Any, export_fn: Callable[[Any], Any] | None = None
@@ -190,7 +191,7 @@ class TFEstimator(
             driver_ps_nodes=args.driver_ps_nodes, master_node=args.master_node,
         )  # fmt: skip
         if args.input_mode == TFCluster.InputMode.SPARK:
-            # By its RDD, and not by Arrow: train_fn gets Rows of Python's values, as programs expect them.
+            # By its RDD, not by Arrow: train_fn expects Rows of Python values.
             cluster.train(dataset.select(sorted(args.input_mapping) or dataset.columns).rdd, args.epochs)
         cluster.shutdown(grace_secs=args.grace_secs)
         if self.export_fn is not None:
@@ -198,12 +199,12 @@ class TFEstimator(
         return self._copyValues(TFModel(self.args))
 
     def _records_of(self, dataset: Any, folder: str | None) -> str:
-        """Where the rows lie as TFRecords: where they came from, or where they are put now."""
+        """The directory of the rows as TFRecords: where they were loaded from, or where they are written now."""
         if dfutil.isLoadedDF(dataset):
             return str(dfutil.loadedDF[dataset])
         if not folder:
             raise Error(
-                "nodes read TFRecords in InputMode.TENSORFLOW: setTFRecordDir says where they are to be written"
+                "nodes read TFRecords in InputMode.TENSORFLOW; call setTFRecordDir to set where to write them"
             )
         columns = list(self.getInputMapping())
         dfutil.saveAsTFRecords(dataset.select(columns) if columns else dataset, folder)
@@ -211,8 +212,8 @@ class TFEstimator(
 
     def _export(self, sc: Any, args: Any, folder: str | None) -> None:
         if not folder:
-            raise Error("export_fn writes a model: setExportDir says where")
-        call = _spark_tasks.calling(_package_archive.luggage(sc), cloudpickle.dumps((self.export_fn, args)))
+            raise Error("export_fn writes a model; call setExportDir to set where")
+        call = _spark_tasks.calling(_package_archive.prepare(sc), cloudpickle.dumps((self.export_fn, args)))
         sc.parallelize([0], 1).foreachPartition(call)
 
 
@@ -223,7 +224,7 @@ class TFModel(
     Model, TFParams, HasInputMapping, HasOutputMapping, HasBatchSize, HasModelDir, HasExportDir, HasSignatureDefKey,
     HasTagSet, _Kept,
 ):  # fmt: skip  # type: ignore[misc, valid-type]
-    """Gives the outputs of a SavedModel for the rows of a DataFrame: a column for each tensor of the output mapping."""
+    """Inference with a SavedModel on the rows of a DataFrame: a column for each tensor of the output mapping."""
 
     def __init__(self, tf_args: Any) -> None:
         super().__init__()
@@ -241,12 +242,12 @@ class TFModel(
 
         args = self.merge_args_params()
         if not args.export_dir:
-            raise Error("a model is read from where it was exported to: setExportDir says where")
+            raise Error("no model is given; call setExportDir with the directory that it was exported to")
         model = _saved_model.Description(
             str(args.export_dir), str(args.tag_set or "serve"), str(args.signature_def_key or "serving_default"),
             dict(sorted(args.input_mapping.items())), dict(sorted(args.output_mapping.items())), int(args.batch_size),
         )  # fmt: skip
-        infer = _feed_tasks.inferring_batches(_package_archive.luggage(dataset.sparkSession.sparkContext), tuple(model))
+        infer = _feed_tasks.inferring_batches(_package_archive.prepare(dataset.sparkSession.sparkContext), tuple(model))
         return dataset.select(list(model.inputs)).mapInArrow(infer, _saved_model.schema(model))
 
 
@@ -254,7 +255,7 @@ class TFModel(
 
 
 def single_node_env(args: Any) -> None:
-    """Prepares this process to use TensorFlow by itself: sys.argv, and the GPUs of `args.num_gpus` (without it: one)."""
+    """Prepares this process to use TensorFlow alone: sys.argv, and `args.num_gpus` GPUs (default: one)."""
     argv = args if isinstance(args, list) else getattr(args, "argv", None)
     if argv:
         sys.argv = argv

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes find each other through hopyard's driver, and need no server of Python's; what is left is how a feed is stopped."""
+"""Nodes find each other through hopyard's driver, so there is no reservation server; Client can stop a feed."""
 
 import os
 from typing import Any
@@ -11,7 +11,7 @@ __all__ = ["Client"]
 
 
 class Client:
-    """Ends what is fed to a cluster, from another program: Client(cluster.cluster_meta["server_addr"]).request_stop().
+    """Ends the feed of a cluster from another program: Client(cluster.cluster_meta["server_addr"]).request_stop().
 
     The address is (project, run); TensorFlowOnSpark's was a host and a port.
     """
@@ -21,11 +21,11 @@ class Client:
         self._project, self._run = server_addr
 
     def request_stop(self) -> None:
-        """No more rows are fed: nodes take what has come, and end. `hopyard stop --feed RUN` does the same."""
+        """Ends the feed: nodes process the rows they have, and end. The same as `hopyard stop --feed RUN`."""
         _program.call("stop", "--feed", str(self._run), project=self._project or os.getcwd())
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing."""
 
     def register(self, reservation: Any) -> None:
-        raise Error("nodes of hopyard find each other by themselves; nothing is to be registered")
+        raise Error("hopyard's nodes find each other through its driver; they need not be registered")

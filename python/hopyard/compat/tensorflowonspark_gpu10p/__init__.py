@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tensorflowonspark, with nodes that have 0.1 of a GPU each unless they say otherwise."""
+"""tensorflowonspark, with 0.1 GPU per node by default."""
 
 import os
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tensorflowonspark, with nodes that have 0.2 of a GPU each unless they say otherwise."""
+"""tensorflowonspark, with 0.2 GPU per node by default."""
 
 import os
 

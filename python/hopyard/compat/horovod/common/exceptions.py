@@ -8,7 +8,7 @@ def get_version_mismatch_message(name: str, version: str, installed_version: str
 
 
 class HorovodVersionMismatchError(ImportError):
-    """There to be caught: one build of hopyard serves every TensorFlow."""
+    """Never raised, but can be caught: one build of hopyard works with every TensorFlow."""
 
     def __init__(self, name: str, version: str, installed_version: str) -> None:
         super().__init__(get_version_mismatch_message(name, version, installed_version))

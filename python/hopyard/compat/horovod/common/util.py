@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs ask of it. Nothing has to be built for a framework here, so every check of that passes."""
+"""Helpers of Horovod. hopyard is not built per framework, so every check of a build passes."""
 
 import os
 import sysconfig
@@ -29,7 +29,7 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
 
 
 def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:
-    """Nothing: one build serves every version."""
+    """Does nothing: one build works with every version."""
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
@@ -60,7 +60,7 @@ def ccl_built(verbose: bool = False) -> bool:
 
 @contextmanager
 def env(**kwargs: str | None) -> Iterator[None]:
-    """Within it these variables are set; those that are None stay as they are."""
+    """Sets environment variables within the context; those that are None are unchanged."""
     given = {name: value for name, value in kwargs.items() if value is not None}
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
@@ -98,7 +98,7 @@ def num_rank_is_power_2(num_rank: int) -> bool:
 
 
 def split_list(l: Sequence[Any], n: int) -> list[Sequence[Any]]:  # noqa: E741  (the argument's name is Horovod's)
-    """In n parts, the first ones longer by one where it does not come out even."""
+    """Splits into n parts; the first ones are longer by one if the division has a remainder."""
     short, longer = divmod(len(l), n)
     ends = [i * short + min(i, longer) for i in range(n + 1)]
     return [l[begin:end] for begin, end in zip(ends, ends[1:])]
@@ -116,7 +116,7 @@ def is_version_greater_equal_than(ver: str, target: str) -> bool:
     from packaging import version
 
     if not isinstance(ver, str) or not isinstance(target, str):
-        raise ValueError(f"versions are texts, not {ver!r} and {target!r}")
+        raise ValueError(f"versions must be strings, not {ver!r} and {target!r}")
     if len(target.split(".")) != 3:
-        raise ValueError(f"the version to compare with is major.minor.patch, not '{target}'")
+        raise ValueError(f"the version to compare with must be major.minor.patch, not '{target}'")
     return version.parse(ver) >= version.parse(target)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loaders of batches, in a thread of their own if wanted."""
+"""Loaders of batches, optionally in a separate thread."""
 
 import queue
 import threading
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class BaseDataLoader:
-    """A subclass says how long it is and how it iterates."""
+    """Subclasses define the length and the iteration."""
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -20,12 +20,12 @@ class BaseDataLoader:
         yield from map(self._process_batch, self._iterate())
 
     def _process_batch(self, batch: Any) -> Any:
-        """What becomes of a batch when it is taken."""
+        """Called for each batch when it is taken."""
         return batch
 
 
 class AsyncDataLoaderMixin:
-    """Before a BaseDataLoader: a thread loads up to `async_loader_queue_size` batches ahead; 0: none does.
+    """A mix-in for a BaseDataLoader: a thread loads up to `async_loader_queue_size` batches ahead; 0: none does.
 
     The thread begins with the next epoch when one has been taken, until close_async_loader().
     """
@@ -43,13 +43,13 @@ class AsyncDataLoaderMixin:
             self.started = False
 
     def close_async_loader(self) -> None:
-        """Ends the thread; what it has loaded is forgotten."""
+        """Ends the thread; loaded batches are discarded."""
         if self.async_loader_queue_size <= 0 or not self.started:
             return
         self.finished_event.set()
         while self.thread.is_alive():
             try:
-                self.queue.get(timeout=0.1)  # it may wait for room
+                self.queue.get(timeout=0.1)  # the thread may wait for room
             except queue.Empty:
                 continue
         self.thread.join()
@@ -65,7 +65,7 @@ class AsyncDataLoaderMixin:
             while not self.finished_event.is_set():
                 self._epoch()
                 self.queue.put(None)
-        except Exception as error:  # for who takes the batches
+        except Exception as error:  # passed to the consumer
             self.queue.put(error)
 
     def __iter__(self) -> Iterator[Any]:

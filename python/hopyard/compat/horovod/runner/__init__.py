@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""horovod.run: a function on many ranks, from a process that is none of them."""
+"""horovod.run: runs a function on many ranks, from a process that is not a rank."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -9,14 +9,14 @@ from hopyard import Error
 
 _UNSERVED = {
     "host_discovery_script": "machines join a training that runs: hopyard train --listen PORT",
-    "slots": "write the slots behind each host: hosts='a:2,b:2'",
+    "slots": "write the slots after each host: hosts='a:2,b:2'",
     "ssh_port": "ssh reads its settings from ~/.ssh/config",
     "ssh_identity_file": "ssh reads its settings from ~/.ssh/config",
-    "use_mpi": "hopyard has transports of its own, and no MPI",
-    "mpi_args": "hopyard has transports of its own, and no MPI",
-    "executable": "the function runs in the Python that this process is",
+    "use_mpi": "hopyard has its own transports, and does not use MPI",
+    "mpi_args": "hopyard has its own transports, and does not use MPI",
+    "executable": "the function runs in the Python of this process",
 }
-"""Arguments that ask for what is not there, and what to do instead."""
+"""Unsupported arguments, and what to do instead."""
 
 _RENAMED = {"np": "num_proc", "min_np": "min_num_proc", "max_np": "max_num_proc"}
 
@@ -31,14 +31,14 @@ def run(
     network_interface: str | None = None, network_interfaces: Sequence[str] | None = None,
     executable: str | None = None, np: int | None = None, min_np: int | None = None, max_np: int | None = None,
 ) -> list[Any]:  # fmt: skip
-    """Runs `func(*args, **kwargs)` on all ranks: what each of them returned, by rank.
+    """Runs `func(*args, **kwargs)` on all ranks; returns their return values, by rank.
 
     `cooldown_range`, `start_timeout`, `disable_cache` and `use_gloo` are taken and change nothing.
     """
     given = locals()
     for name, instead in _UNSERVED.items():
         if given[name]:
-            raise Error(f"horovod.run has no use for {name} here: {instead}")
+            raise Error(f"horovod.run does not support {name} here: {instead}")
     for old, new in _RENAMED.items():
         if given[old] is not None:
             warnings.warn(f"{old} is deprecated, use {new} instead", DeprecationWarning, stacklevel=2)

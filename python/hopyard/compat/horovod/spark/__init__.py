@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""horovod.spark: a function on many ranks, on the executors of the active SparkSession."""
+"""horovod.spark: runs a function on many ranks, on the executors of the active SparkSession."""
 
 import contextlib
 import os
@@ -9,13 +9,13 @@ from typing import Any
 
 from hopyard import Error
 
-_NO_MPI = "hopyard has transports of its own, and no MPI"
+_NO_MPI = "hopyard has its own transports, and does not use MPI"
 _UNSERVED = {
     "use_mpi": _NO_MPI,
     "extra_mpi_args": _NO_MPI,
     "executable": "the function runs in the Python of the executors, which spark.pyspark.python names",
 }
-"""Arguments that ask for what is not there, and what to do instead."""
+"""Unsupported arguments, and what to do instead."""
 
 
 def run(
@@ -25,7 +25,7 @@ def run(
     stdout: Any = None, stderr: Any = None, verbose: int = 1, nics: str | Iterable[str] | None = None,
     prefix_output_with_timestamp: bool = False, executable: str | None = None, *, tensorboard: bool = True,
 ) -> list[Any]:  # fmt: skip
-    """Runs `fn(*args, **kwargs)` on all ranks: what each of them returned, by rank.
+    """Runs `fn(*args, **kwargs)` on all ranks; returns their return values, by rank.
 
     `num_proc` is spark.default.parallelism unless it is said. What the ranks print on either stream goes to
     `stdout`. `start_timeout`, `use_gloo`, `stderr` and `prefix_output_with_timestamp` are taken and change nothing.
@@ -34,7 +34,7 @@ def run(
     given = locals()
     for name, instead in _UNSERVED.items():
         if given[name]:
-            raise Error(f"horovod.spark.run has no use for {name} here: {instead}")
+            raise Error(f"horovod.spark.run does not support {name} here: {instead}")
     return _train(fn, args, kwargs, num_proc, env, stdout, verbose, nics, tensorboard=tensorboard)
 
 
@@ -46,7 +46,7 @@ def run_elastic(
     nics: str | Iterable[str] | None = None, prefix_output_with_timestamp: bool = False,
     min_np: int | None = None, max_np: int | None = None,
 ) -> list[Any]:  # fmt: skip
-    """The same, and ranks may be lost and come back: with fewer than `min_num_proc` the training waits.
+    """The same with elastic ranks: with fewer than `min_num_proc` the training waits.
 
     Both limits are `num_proc` unless they are said; of what `run` takes and does not need, `elastic_timeout` is more.
     """
@@ -66,7 +66,7 @@ def _context() -> Any:
     from pyspark import SparkContext
 
     if SparkContext._active_spark_context is None:
-        raise Error("there is no active SparkSession; make one first: SparkSession.builder.getOrCreate()")
+        raise Error("there is no active SparkSession; create one first: SparkSession.builder.getOrCreate()")
     return SparkContext._active_spark_context
 
 
@@ -85,6 +85,6 @@ def _train(
 
 
 def _meant(env: Mapping[str, str]) -> dict[str, str]:
-    """Of a copy of our whole environment what was added to it: an executor has a PATH of its own."""
+    """The variables that were added to a copy of the whole environment: an executor has a different PATH."""
     whole = os.environ.items() <= env.items()
     return dict(env.items() - os.environ.items()) if whole else dict(env)

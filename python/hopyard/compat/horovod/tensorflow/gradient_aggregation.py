@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Horovod's optimizers do for backward_passes_per_step, by itself."""
+"""Gradient aggregation for backward_passes_per_step as separate classes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ def get_not_none_from_list(tensor_list: Sequence[Any]) -> list[Any]:
 
 
 class LocalGradientAggregationHelperEager:
-    """Sums gradients, and has them reduced by `allreduce_func(gradients, variables)` in every last pass."""
+    """Sums gradients, and reduces them with `allreduce_func(gradients, variables)` in the last pass of each step."""
 
     def __init__(
         self, backward_passes_per_step: int, allreduce_func: Reduce, sparse_as_dense: bool,
@@ -39,11 +39,11 @@ class LocalGradientAggregationHelperEager:
         self._sums = Aggregation(backward_passes_per_step, average_aggregated_gradients, self)  # type: ignore[arg-type]
 
     def register_local_var(self, var: tf.Variable) -> None:
-        """Its gradient stays this rank's own."""
+        """Excludes a variable's gradient from reduction."""
         self._local.add(var.ref())
 
     def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """The reduction, as an Aggregation asks for it."""
+        """The reduction function of an Aggregation."""
         shared = [i for i, variable in enumerate(variables) if variable.ref() not in self._local]
         results = list(gradients)
         if self.scale_local_gradients:
@@ -57,12 +57,12 @@ class LocalGradientAggregationHelperEager:
         return self._sums.reduced(grads, vars)
 
     def apply_gradients(self, apply_grads_closure: Callable[[], Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Calls the closure where a pass was the last one; in others the optimizer only counts."""
+        """Calls the closure after the last pass of a step; in other passes only the iteration is counted."""
         return self._sums.when_due(apply_grads_closure, lambda: optimizer.iterations.assign_add(1))
 
 
 class LocalGradientAggregationHelper(LocalGradientAggregationHelperEager):
-    """The same, with the arguments it has for graphs."""
+    """The same, with the arguments for graphs."""
 
     _OPTIMIZER_TYPE_KERAS = "optimizer_type_keras"
     _OPTIMIZER_TYPE_LEGACY = "optimizer_type_legacy"

@@ -3,7 +3,7 @@ from typing import Any
 
 
 def vars_to_refs(vars: Any) -> Any:
-    """What a set or a dict can hold of variables, or of lists of them."""
+    """A hashable key for variables, or lists of variables."""
     return tuple(vars_to_refs(v) for v in vars) if isinstance(vars, list) else vars.ref()
 
 

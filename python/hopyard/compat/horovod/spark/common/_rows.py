@@ -29,7 +29,7 @@ _SAID = "name string, rows long, bytes long, widths string, error string"  # by 
 
 
 class Part(NamedTuple):
-    """The files of the training or the validation, with the number of rows in each, in the order in which they are read."""
+    """The files of the training or the validation, in reading order, with the number of rows in each."""
 
     files: list[tuple[str, int]]
     bytes: int
@@ -104,7 +104,7 @@ def write(df: Any, folder: str, files: int, in_order: bool, validates: bool) -> 
     written: list[Any] = []
     try:
         pickled = cloudpickle.dumps((_write, (folder, job, [FLAG] if validates else [])))
-        call = _spark_tasks.calling_batches(_package_archive.luggage(df.sparkSession.sparkContext), pickled)
+        call = _spark_tasks.calling_batches(_package_archive.prepare(df.sparkSession.sparkContext), pickled)
         written = df.mapInArrow(call, _SAID).collect()
         widths = _agreed(written)
         _files.commit(folder, job, [row.name for row in written], False)
@@ -142,15 +142,15 @@ def _uneven(name: str, one: int, other: int) -> str:
     return f"column '{name}' has rows of {one} and of {other} values; all must have the same number"
 
 
-# ---- a task of Spark's
+# ---- a Spark task
 
 
 def _write(folder: str, job: str, partition_by: list[str], batches: Iterable[Any]) -> Iterator[Any]:
-    """Writes a partition, a file for the training and one for the validation; an error is returned, so that users get it
-    without Spark's traceback."""
+    """Writes a partition: a file for the training and one for the validation. An error is returned, so that users see
+    it without Spark's traceback."""
     try:
         said = list(_write_files(folder, job, partition_by, batches))
-    except FileError:  # Spark tries the task again
+    except FileError:  # Spark retries the task
         raise
     except Error as error:
         said = [{"name": "", "rows": 0, "bytes": 0, "widths": "", "error": str(error)}]

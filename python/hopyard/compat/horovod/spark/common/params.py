@@ -108,7 +108,7 @@ class EstimatorParams(Params):
         super().__init__()
         self._setDefault(**DEFAULTS)
 
-    def setParams(self, **given: Any) -> Any:  # noqa: N802  # as Spark has it
+    def setParams(self, **given: Any) -> Any:  # noqa: N802  # Spark's naming
         """None leaves a parameter as it is."""
         return self._set(**{name: value for name, value in given.items() if value is not None})
 
@@ -144,7 +144,8 @@ class ModelParams(HasOutputCols):
     def __init__(self) -> None:
         super().__init__()
         self._setDefault(
-            history=None, model=None, feature_columns=None, label_columns=None, custom_objects={}, run_id=None, _metadata={},
+            history=None, model=None, feature_columns=None, label_columns=None, custom_objects={}, run_id=None,
+            _metadata={},
             _floatx="float32",
         )  # fmt: skip
 

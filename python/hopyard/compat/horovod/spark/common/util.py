@@ -18,12 +18,13 @@ __all__ = ["prepare_data"]
 
 @contextlib.contextmanager
 def prepare_data(
-    num_processes: int, store: AbstractFilesystemStore, df: Any, label_columns: list[str], feature_columns: list[str] | None,
+    num_processes: int, store: AbstractFilesystemStore, df: Any, label_columns: list[str],
+    feature_columns: list[str] | None,
     validation: float | str | None = None, sample_weight_col: str | None = None, compress_sparse: bool = False,
     partitions_per_process: int = 10, verbose: int = 0,
 ) -> Iterator[None]:  # fmt: skip
-    """Writes a DataFrame to the store's directories for training and validation data, with vectors as arrays, and replaces
-    what is there. The files stay: later programs may train on them, too."""
+    """Writes a DataFrame to the store's directories for training and validation data, with vectors as arrays; replaces
+    existing files. They are kept for later programs."""
     if compress_sparse:
         warnings.warn(f"compress_sparse has no effect: {WITHOUT_EFFECT['compress_sparse_cols']}", stacklevel=3)
     _rows.check_validation(validation)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimators and models that are saved and loaded by Spark ML's `save` and `load`, in pipelines, too.
 
-Whoever loads one trusts whoever saved it: parameters are pickled.
+Loading unpickles parameters: only load from trusted sources.
 """
 
 import base64

@@ -30,7 +30,7 @@ def save(model: Any, url: str) -> None:
     """With its optimizer, to any file system."""
     with tempfile.TemporaryDirectory(prefix="hopyard-model-") as folder:
         path = os.path.join(folder, os.path.basename(url))
-        # Else its variables are not in the file, and Keras warns of it.
+        # Otherwise the optimizer's variables are not in the file, and Keras warns.
         build(model.optimizer, model.trainable_variables)
         model.save(path)
         _hopyard.copy(path, url, True)
@@ -47,8 +47,8 @@ def to_bytes(model: Any) -> bytes:
 def load(
     data: bytes, package: str, custom_objects: Mapping[str, Any], name: str = "model.keras", load_model: Any = None
 ) -> Any:
-    """The model of a file's bytes; `load_model` is Keras's own unless it is given. Lambda layers are loaded, too: the model
-    is the user's own."""
+    """The model in a file's bytes; `load_model` is Keras's by default. Lambda layers are loaded, too: the model is the
+    user's."""
     keras = importlib.import_module(package)
     with tempfile.TemporaryDirectory(prefix="hopyard-model-") as folder:
         path = os.path.join(folder, name)
@@ -59,7 +59,8 @@ def load(
 
 
 def copy_unless_built(optimizer: Any) -> Any:
-    """One with a state is used as it is; of others a copy, since an optimizer serves one model and users may have several."""
+    """An optimizer with state is used as it is; others are copied, since an optimizer can be used for one model
+    only."""
     is_built = (
         getattr(optimizer, "built", False)
         or getattr(optimizer, "_built", False)
@@ -93,7 +94,7 @@ def floatx(package: str) -> str:
 
 
 class Tensor(NamedTuple):
-    """A column of the rows and the tensor that it becomes. `shape` begins with the batch's -1; None: as the rows are."""
+    """A column and its tensor. `shape` begins with -1 for the batch; None: the shape of the rows."""
 
     column: str
     kind: int
@@ -128,7 +129,7 @@ def input_types(model: Any) -> list[str]:
 
 
 def size_of(shape: list[int]) -> int | None:
-    """Values in one row; None where it is not fixed."""
+    """The number of values in a row; None if it is not fixed."""
     size = 1
     for n in shape[1:]:
         if n < 0:

@@ -22,7 +22,7 @@ BATCH = 1024  # rows that the model computes at a time
 
 
 class Description(NamedTuple):
-    """Of a model: `key` tells it from others."""
+    """A model; `key` identifies it."""
 
     key: str
     package: str

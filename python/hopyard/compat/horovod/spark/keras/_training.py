@@ -277,7 +277,7 @@ class Checkpoint(_Callback):
 
 
 class Upload(_Callback):
-    """Brings what has changed in a directory to the store, after every epoch and at the end."""
+    """Uploads changed files of a directory to the store, after every epoch and at the end."""
 
     def __init__(self, folder: str, to: str) -> None:
         super().__init__()
@@ -302,7 +302,7 @@ class Upload(_Callback):
 
 
 def _put(path: str, to: str, name: str) -> None:
-    """Under another name first: whoever reads the file finds all of it."""
+    """Writes to a temporary name first, so that readers see a complete file."""
     url = _hopyard.join(to, name)
     _hopyard.mkdirs(os.path.dirname(url))
     _hopyard.copy(path, f"{url}.part", True)

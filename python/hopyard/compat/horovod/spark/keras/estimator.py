@@ -62,8 +62,8 @@ class KerasEstimator(Estimator, EstimatorParams, Kept):
         return self._fit_on_rows(rows, dataset.schema, bool(validation))
 
     def fit_on_parquet(self, params: Any = None, dataset_idx: Any = None) -> "KerasModel":
-        """Trains on the Parquet files in the store's directory for training data, and validates on those in its directory
-        for validation data, if there is one."""
+        """Trains on the Parquet files in the store's directory for training data, and validates on those in its
+        directory for validation data, if it exists."""
         if params:
             return self.copy(params).fit_on_parquet(dataset_idx=dataset_idx)
         self._check_required()
@@ -139,8 +139,8 @@ class KerasEstimator(Estimator, EstimatorParams, Kept):
         kind = type(optimizer)
         if not isinstance(optimizer.get_config().get("learning_rate"), numbers.Real):
             raise Error(
-                f"the learning rate of {kind.__name__} is not a number, and cannot be multiplied by the number of ranks; "
-                "use a number, and a callback that changes it"
+                f"the learning rate of {kind.__name__} is not a number, so it cannot be multiplied by the number of "
+                "ranks; use a number, and a callback that changes it"
             )
         if "legacy" in kind.__module__ and self.getStore().get_checkpoint_filename().endswith(".keras"):
             raise Error(
@@ -199,7 +199,8 @@ class KerasEstimator(Estimator, EstimatorParams, Kept):
             shape = [-1, 1]  # the number of a class, as the sparse losses take it
         elif self.getTransformationFn() is None and size is not None:
             raise ValueError(
-                f"label column '{name}' has {width} values in a row, and the model's output has {size}; set label_shapes"
+                f"label column '{name}' has {width} values in a row, and the model's output has {size}; "
+                "set label_shapes"
             )
         else:
             shape = [-1, width]
@@ -262,7 +263,8 @@ class KerasEstimator(Estimator, EstimatorParams, Kept):
         store, keras = self.getStore(), _models.package_of(self.getModel())
         features, labels, weight = self._tensors(stored)
         return _training.Job(
-            package=keras, model=model, run=run, checkpoint=store.get_checkpoint_filename(), logs=store.get_logs_subdir(),
+            package=keras, model=model, run=run, checkpoint=store.get_checkpoint_filename(),
+            logs=store.get_logs_subdir(),
             saves_run=store.saving_runs(), temp_dir=getattr(store, "temp_dir", None), train=stored.train,
             validation=stored.validation, features=features, labels=labels, weight=weight,
             custom_objects=self.getCustomObjects(), callbacks=list(self.getCallbacks()),
@@ -331,11 +333,12 @@ class KerasModel(Model, ModelParams, Kept):
 
         model = self.getModel()
         described = Description(
-            secrets.token_hex(8), _models.package_of(model), self.getOrDefault("_floatx"), self.getCustomObjects(), columns,
+            secrets.token_hex(8), _models.package_of(model), self.getOrDefault("_floatx"), self.getCustomObjects(),
+            columns,
             _models.input_shapes(model), _models.input_types(model), outputs,
         )  # fmt: skip
         call = _spark_tasks.predicting(
-            _package_archive.luggage(context), context.broadcast(_models.to_bytes(model)), cloudpickle.dumps(described)
+            _package_archive.prepare(context), context.broadcast(_models.to_bytes(model)), cloudpickle.dumps(described)
         )
         frames = typing.Iterator[pandas.DataFrame]  # by which Spark sees that the model is loaded once for a partition
         call.__annotations__ = {"batches": frames, "return": frames}

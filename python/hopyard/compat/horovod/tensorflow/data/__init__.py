@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tf.data's own service, run as a training of its own: docs/horovod.md has the commands."""
+"""tf.data's service, run as a separate training: docs/horovod.md has the commands."""

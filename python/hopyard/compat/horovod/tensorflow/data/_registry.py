@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where dispatchers and workers of a data service are: kept by rank 0 of the compute job, asked over TCP.
+"""The registry of a data service's dispatchers and workers: rank 0 of the compute job serves it over TCP.
 
 A connection is one request. The service sends a nonce, the client a line of JSON and its HMAC over nonce and line,
 by the key of the config file; the answer comes in the same form. Others can neither ask nor answer.
@@ -19,7 +19,7 @@ from hopyard import Error
 
 NONCE_BYTES, LINE_MAX = 32, 65536
 TURN_S, SILENCE_S = 5.0, 30.0
-"""So long a wait takes before it is asked for again, and a request in which nothing is heard."""
+"""Seconds of one wait before it is repeated, and of a request without data."""
 
 Addresses = Mapping[str, Sequence[tuple[str, int]]]
 
@@ -35,7 +35,7 @@ def _write(stream: Any, key: bytes, nonce: bytes, part: bytes, words: Mapping[st
 
 
 def _read(stream: Any, key: bytes, nonce: bytes, part: bytes) -> dict[str, Any] | None:
-    """None: that was not said by somebody who has the key, or not to its end."""
+    """A message; None if its seal is invalid, or it is incomplete."""
     line, seal = stream.readline(LINE_MAX), stream.readline(LINE_MAX)
     if not line.endswith(b"\n") or not hmac.compare_digest(seal[:-1], _seal(key, nonce, part, line[:-1])):
         return None
@@ -44,7 +44,7 @@ def _read(stream: Any, key: bytes, nonce: bytes, part: bytes) -> dict[str, Any] 
 
 
 def addresses_of_this_host() -> list[str]:
-    """Those by which others may reach it; the loopback last."""
+    """The addresses of this host; the loopback last."""
     found: list[str] = []
     for family, target in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):  # for documentation
         with socket.socket(family, socket.SOCK_DGRAM) as probe:  # sends nothing
@@ -62,7 +62,7 @@ class ComputeService:
     def __init__(self, dispatchers: int, workers_per_dispatcher: int, key: bytes, nics: Any = None) -> None:
         if dispatchers <= 0 or workers_per_dispatcher <= 0:
             raise ValueError(
-                f"a data service has at least one dispatcher and one worker for each, not {dispatchers} and "
+                f"a data service needs at least one dispatcher and one worker for each, not {dispatchers} and "
                 f"{workers_per_dispatcher}"
             )
         self._targets: list[str | None] = [None] * dispatchers
@@ -139,13 +139,13 @@ class ComputeService:
 
 
 class ComputeClient:
-    """Asks the registry."""
+    """A client of the registry."""
 
     def __init__(self, compute_addresses: Addresses, key: bytes, verbose: int = 1) -> None:
         self._places = [(host, port) for places in compute_addresses.values() for host, port in places]
         self._key = key
         self.own_address = "127.0.0.1"
-        """The address of this host by which it has reached the registry: others reach it by that, too."""
+        """The local address of the connection to the registry, which others can reach."""
 
     def register_dispatcher(self, dispatcher_id: int, dispatcher_address: str) -> None:
         self._ask("register_dispatcher", dispatcher=dispatcher_id, target=dispatcher_address)
@@ -178,7 +178,7 @@ class ComputeClient:
             if answer["done"]:
                 return answer
             if time.monotonic() >= until:
-                raise Error(f"{what} did not come within {timeout:g} s; is its job still starting?")
+                raise Error(f"{what} did not register within {timeout:g} s; is its job still starting?")
 
     def _ask(self, request: str, **words: Any) -> dict[str, Any]:
         trouble = None

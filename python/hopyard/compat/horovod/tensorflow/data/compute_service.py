@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dataset's transformations on other processes: tf.data's service, found by a config file."""
+"""Runs a dataset's transformations in other processes, with tf.data's service, found through a config file."""
 
 import contextlib
 import dataclasses
@@ -20,7 +20,7 @@ _service = tf.data.experimental.service
 
 @dataclasses.dataclass(frozen=True)
 class TfDataServiceConfig:
-    """What the compute job writes to its config file: where it is, and the key to it."""
+    """The contents of the compute job's config file: its address and key."""
 
     dispatchers: int
     workers_per_dispatcher: int
@@ -42,7 +42,7 @@ class TfDataServiceConfig:
         return TfDataServiceConfig(**{**known, "addresses": places, "key": bytes.fromhex(config["key"])})
 
     def write(self, filename: str) -> None:
-        """For this user only: whoever reads it may use the service. It appears as a whole."""
+        """Writes the file atomically, readable by this user only: its reader can use the service."""
         folder, name = os.path.split(os.path.abspath(filename))
         with tempfile.NamedTemporaryFile("w", dir=folder, prefix=f".{name}.", delete=False) as file:
             json.dump(self.to_dict(), file)
@@ -57,7 +57,7 @@ class TfDataServiceConfig:
 
 
 def _start_dispatcher(number: int, compute: ComputeClient) -> Any:
-    compute.is_running()  # so that it knows its own address
+    compute.is_running()  # determines its address
     server = _service.DispatchServer()
     protocol, _, where = server.target.partition("://")
     compute.register_dispatcher(number, f"{protocol}://{compute.own_address}:{where.rpartition(':')[2]}")
@@ -65,13 +65,13 @@ def _start_dispatcher(number: int, compute: ComputeClient) -> Any:
 
 
 def _stop(server: Any) -> None:
-    server._stop()  # there is no public way that does not wait for its clients
+    server._stop()  # the public method waits for its clients
     server.join()
 
 
 @contextlib.contextmanager
 def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[str]:
-    """The address of the dispatcher for a rank of the training, when all its workers are there."""
+    """The address of the dispatcher for a rank of the training, once all its workers have registered."""
     compute = compute_config.compute_client()
     number = rank if compute_config.dispatchers > 1 else 0
     starts = compute_config.dispatcher_side == "training" and rank == number
@@ -89,7 +89,7 @@ def send_to_data_service(
     dataset: tf.data.Dataset, compute_config: TfDataServiceConfig, rank: int, size: int | None = None,
     processing_mode: str = "distributed_epoch", reuse_dataset: bool = False, round_robin: bool = False,
 ) -> tf.data.Dataset:  # fmt: skip
-    """The dataset, whose transformations so far are done by the service."""
+    """The dataset with its transformations so far executed by the service."""
     if compute_config.dispatcher_side == "training":
         raise RuntimeError("training side dispatcher not supported, use tf_data_service context manager instead")
     takes_turns = reuse_dataset and round_robin
@@ -106,7 +106,7 @@ tf.data.Dataset.send_to_data_service = send_to_data_service
 
 
 def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
-    """What a rank of the compute job does: it serves, until somebody calls `compute_client().shutdown()`."""
+    """Runs a rank of the compute job: it serves until `compute_client().shutdown()` is called."""
     hvd.init()
     each, index = compute_config.workers_per_dispatcher, hvd.rank()
     number = index // each

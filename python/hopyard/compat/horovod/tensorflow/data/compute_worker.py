@@ -24,11 +24,11 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int =
             f"Number of processes ({hvd.size()}) must be a multiple of number of dispatchers ({dispatchers})."
         )
     service = _open(dispatchers, dispatcher_side, configfile, timeout) if hvd.rank() == 0 else None
-    # Not read from the file by the others: it may be one that an earlier job has left.
+    # Other ranks do not read it from the file, which may be left by an earlier job.
     config = hvd.broadcast_object(TfDataServiceConfig.read(configfile).to_dict() if service else None, root_rank=0)
     try:
         compute_worker_fn(TfDataServiceConfig.from_dict(config))
-        hvd.barrier()  # all have heard that it is over
+        hvd.barrier()  # all ranks have been notified
     finally:
         if service is not None:
             os.unlink(configfile)

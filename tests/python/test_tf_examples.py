@@ -68,7 +68,7 @@ def batches(reader: Any) -> list[Any]:
     return found
 
 
-def test_what_tensorflow_wrote_is_read_by_columns(path: str) -> None:
+def test_examples_written_by_tensorflow_are_read_by_columns(path: str) -> None:
     found = batches(_hopyard.Examples(path, rows=20))
     assert [rows for rows, _ in found] == [20, 20, 10]
     for name in ("x", "label", "name", "rare"):
@@ -76,7 +76,7 @@ def test_what_tensorflow_wrote_is_read_by_columns(path: str) -> None:
         assert column == [row.get(name, []) for row in ROWS]
 
 
-def test_only_what_is_wanted_is_taken(path: str) -> None:
+def test_only_requested_columns_are_read(path: str) -> None:
     reader = _hopyard.Examples(path, rows=100)
     reader.want("label", 3)
     reader.want("absent", 2)
@@ -91,7 +91,7 @@ def test_only_what_is_wanted_is_taken(path: str) -> None:
         reader.next()
 
 
-def test_what_is_written_tensorflow_reads(path: str, tmp_path: Path) -> None:
+def test_tensorflow_reads_written_examples(path: str, tmp_path: Path) -> None:
     [(rows, columns)] = batches(_hopyard.Examples(path, rows=100))
     (tmp_path / "again").write_bytes(_hopyard.write_examples(rows, columns))
     found = [tf.train.Example.FromString(r.numpy()) for r in tf.data.TFRecordDataset(str(tmp_path / "again"))]
@@ -99,7 +99,7 @@ def test_what_is_written_tensorflow_reads(path: str, tmp_path: Path) -> None:
     assert found == wanted
 
 
-def test_what_a_row_lacks_is_told_and_not_written(path: str, tmp_path: Path) -> None:
+def test_missing_values_are_reported_and_not_written(path: str, tmp_path: Path) -> None:
     [(rows, columns)] = batches(_hopyard.Examples(path, rows=100, there=True))
     rare = next(c for c in columns if c[0] == "rare")
     assert list(rare[7]) == [n % 5 == 0 for n in range(50)]
@@ -110,7 +110,7 @@ def test_what_a_row_lacks_is_told_and_not_written(path: str, tmp_path: Path) -> 
         _hopyard.write_examples(rows, [(*rare[:7], rare[7][1:])])
 
 
-def test_bare_records_are_what_they_are(path: str) -> None:
+def test_raw_records_are_unchanged(path: str) -> None:
     [(rows, [column])] = batches(_hopyard.Examples(path, rows=100, bare=True))
     assert column[0] == "byteArray" and cells(column) == [[example(row)] for row in ROWS]
     assert _hopyard.write_records(column[3], column[4]) == Path(path).read_bytes()
@@ -127,7 +127,7 @@ def test_a_batch_ends_where_records_are_large(tmp_path: Path) -> None:
     assert [rows for rows, _ in batches(_hopyard.Examples(str(tmp_path / "large"), bare=True))] == [2, 2, 1]
 
 
-def test_columns_that_do_not_fit_together_are_refused() -> None:
+def test_columns_of_different_lengths_are_an_error() -> None:
     good = ("a", 3, False, b"\0" * 16, b"", b"", np.array([0, 1, 2]).tobytes())
     assert len(_hopyard.write_examples(2, [good])) > 0
     for rows, part, bad in (
@@ -147,7 +147,7 @@ def test_columns_that_do_not_fit_together_are_refused() -> None:
             _hopyard.write_examples(rows, [column])
 
 
-def test_a_closed_one_is_not_read(path: str) -> None:
+def test_closed_reader_is_an_error(path: str) -> None:
     reader = _hopyard.Examples(path)
     reader.close()
     with pytest.raises(ValueError, match="the file is closed"):

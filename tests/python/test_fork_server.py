@@ -170,7 +170,7 @@ def idle():
 # ---- a trial -----------------------------------------------------------------------------
 
 
-def test_a_trial_is_the_agents_child_with_a_session_and_a_tag_of_its_own(tmp_path):
+def test_trial_is_a_child_of_the_agent_with_its_session_and_tag(tmp_path):
     with Server(tmp_path, facts) as server:
         assert server.word == "ready\n"
         trial = server.fork(tag="12.345.6")
@@ -184,7 +184,7 @@ def test_a_trial_is_the_agents_child_with_a_session_and_a_tag_of_its_own(tmp_pat
         assert (status, err, result_of(tmp_path)) == (0, "to stderr\n", {"metric": 0.5})
 
 
-def test_a_trial_finds_what_a_fresh_process_finds(tmp_path):
+def test_forked_trial_has_the_state_of_a_fresh_process(tmp_path):
     folder = tmp_path / "else where"
     folder.mkdir()
     with Server(tmp_path, facts) as server:
@@ -198,7 +198,7 @@ def test_a_trial_finds_what_a_fresh_process_finds(tmp_path):
     assert {name: seen[name] for name in same} == {name: fresh[name] for name in same}
 
 
-def test_what_an_import_sets_in_the_environment_stays_unless_the_trial_says_otherwise(tmp_path):
+def test_variables_set_by_imports_stay_unless_the_trial_sets_them(tmp_path):
     (tmp_path / "setter.py").write_text(
         "import os\nos.environ.update(SET='by import', BOTH='by import', NEW='by import')\n"
     )
@@ -210,7 +210,7 @@ def test_what_an_import_sets_in_the_environment_stays_unless_the_trial_says_othe
         assert server.run(SET="before", BOTH="by trial")[1] == "by import, by trial, by import\n"
 
 
-def test_kept_files_stay_open_in_a_trial_and_in_what_it_starts(tmp_path):
+def test_inherited_descriptors_stay_open_in_a_trial_and_its_children(tmp_path):
     def training(kept):
         import os
         import subprocess
@@ -240,7 +240,7 @@ def test_a_trial_enters_the_cgroup_it_is_given(tmp_path):
     assert (tmp_path / "procs").read_text() == "0"
 
 
-def test_exceptions_and_exit_statuses_come_through_a_fork(tmp_path):
+def test_exceptions_and_exit_statuses_work_in_a_fork(tmp_path):
     def training(how):
         if how == "raise":
             raise ValueError("bad")
@@ -272,7 +272,7 @@ def test_a_trial_knows_which_cpu_it_is_on(tmp_path):
 # ---- many trials ---------------------------------------------------------------------------
 
 
-def test_300_forks_leave_no_file_and_no_process(tmp_path):
+def test_300_forks_leak_no_descriptor_and_no_process(tmp_path):
     with Server(tmp_path, idle) as server:
         server.run()
         files, processes = os.listdir(f"/proc/{server.pid}/fd"), children(os.getpid())
@@ -313,7 +313,7 @@ def arrow_sum():
     return float(pyarrow.table(pandas.DataFrame({"x": range(100_000)})).column("x").to_numpy().sum())
 
 
-def test_the_thread_that_pandas_brings_does_no_harm(tmp_path):
+def test_thread_started_by_pandas_is_harmless(tmp_path):
     """pandas imports pyarrow, whose allocator keeps a thread of its own."""
     with Server(tmp_path, arrow_sum, ["pandas"]) as server:
         assert server.word == "ready\n"
@@ -325,7 +325,7 @@ def test_the_thread_that_pandas_brings_does_no_harm(tmp_path):
 # ---- refusals --------------------------------------------------------------------------------
 
 
-def test_a_thread_left_by_an_import_is_refused(tmp_path):
+def test_thread_left_by_an_import_prevents_forking(tmp_path):
     (tmp_path / "threaded.py").write_text(
         "import threading\nthreading.Thread(target=threading.Event().wait, name='pump').start()\n"
     )
@@ -337,7 +337,7 @@ def test_a_thread_left_by_an_import_is_refused(tmp_path):
         assert server.process.wait(TIMEOUT_S) == 0
 
 
-def test_an_import_that_fails_is_a_line_in_the_log_and_the_trials_to_say(tmp_path):
+def test_failing_import_is_logged_and_left_to_the_trial(tmp_path):
     (tmp_path / "broken.py").write_text("raise ValueError('no data')\n")
     (tmp_path / "leaving.py").write_text("raise SystemExit(3)\n")
     with Server(tmp_path, idle, ["broken", "missing", "leaving"]) as server:
@@ -349,7 +349,7 @@ def test_an_import_that_fails_is_a_line_in_the_log_and_the_trials_to_say(tmp_pat
     ]
 
 
-def test_a_thread_that_comes_later_is_refused_until_it_is_gone(tmp_path):
+def test_later_thread_prevents_forking_until_it_ends(tmp_path):
     (tmp_path / "later.py").write_text(
         "import signal, threading\n"
         "stop = threading.Event()\n"
@@ -382,7 +382,7 @@ def test_a_thread_that_comes_later_is_refused_until_it_is_gone(tmp_path):
         ({"cgroup": "/dev/full"}, "error cannot enter the trial's cgroup: No space left on device\n"),
     ],
 )
-def test_what_cannot_be_done_is_a_sentence_and_the_server_goes_on(tmp_path, asked, sentence):
+def test_invalid_request_is_an_error_and_the_server_continues(tmp_path, asked, sentence):
     with Server(tmp_path, idle) as server:
         trial = server.fork(**asked)
         assert (trial.answer, trial.end()) == (sentence, (None, "", ""))
@@ -397,13 +397,13 @@ def test_what_cannot_be_done_is_a_sentence_and_the_server_goes_on(tmp_path, aske
      b"/\0" + b"0\0" + b"1\0HOPYARD_TAG=1", b"/\0" + b"0\0" + b"1\0HOPYARD_TAG\0", b"/\0" + b"0\0" + b"1\0=1\0",
      b"/\0" + b"0\0" + b"18446744073709551615\0HOPYARD_TAG=1\0", b"/\0" + b"0\0" + b"1\0HOPYARD_TAG=1\0more\0"],
 )  # fmt: skip
-def test_a_payload_that_makes_no_sense_is_refused(tmp_path, payload):
+def test_invalid_payload_is_an_error(tmp_path, payload):
     with Server(tmp_path, idle) as server:
         answer = server.fork(payload=payload).answer
         assert answer == "error invalid request for a trial; is the agent of another version?\n"
 
 
-def test_a_request_without_a_way_to_answer_is_dropped(tmp_path):
+def test_request_without_a_reply_socket_is_dropped(tmp_path):
     with Server(tmp_path, idle) as server:
         server.socket.send(b"fork")
         socket.send_fds(server.socket, [b"fork"], [0, 1, 2])
@@ -411,7 +411,7 @@ def test_a_request_without_a_way_to_answer_is_dropped(tmp_path):
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the filter names x86-64's system calls")
-def test_a_machine_without_room_for_a_process_is_an_error_and_the_server_goes_on(tmp_path):
+def test_failed_fork_is_an_error_and_the_server_continues(tmp_path):
     """A seccomp filter stands for the machine: clone() fails with EAGAIN from the first trial on."""
     (tmp_path / "full.py").write_text(
         "import ctypes, struct\n"
@@ -439,7 +439,7 @@ def test_a_trial_that_waits_outlives_the_server(tmp_path):
         assert trial.end()[0] == 0 and result_of(tmp_path) == {"metric": 1.0}
 
 
-def test_a_trial_that_nobody_lets_go_ends_without_having_run(tmp_path):
+def test_trial_that_is_never_released_ends_without_running(tmp_path):
     with Server(tmp_path, idle) as server:
         trial = server.fork()
         trial.control.close()
@@ -478,7 +478,7 @@ def test_a_trial_dies_with_the_agent(tmp_path):
     os.close(told)
 
 
-def test_the_server_ends_with_its_socket_and_not_by_an_interrupt(tmp_path):
+def test_server_ends_with_its_socket_and_ignores_interrupts(tmp_path):
     with Server(tmp_path, idle) as server:
         server.process.send_signal(signal.SIGINT)
         assert server.run()[0] == 0
@@ -520,7 +520,7 @@ def test_tensorflow_works_in_every_fork(tmp_path):
     assert len({tuple(row[2:]) for row in seen[1::2]}) == 10, "another seed, another one"
 
 
-def test_an_op_that_an_import_runs_is_refused(tmp_path):
+def test_op_run_by_an_import_prevents_forking(tmp_path):
     (tmp_path / "mymodel.py").write_text("import tensorflow as tf\nONE = tf.constant(1.0) + 0.0\n")
     with Server(tmp_path, idle, ["tensorflow", "mymodel"]) as server:
         assert server.word == (

@@ -31,7 +31,7 @@ def drawn(search, name):
 
 
 @pytest.mark.parametrize("one", [log(1e-5, 1e-1), integer(1, 4), uniform(0, 1), choice("a", None, 3)])
-def test_what_a_space_is_made_of_cannot_change(one):
+def test_space_objects_are_immutable(one):
     with pytest.raises(AttributeError, match="cannot be changed"):
         one.low = 3
     assert one == copy.deepcopy(one) == pickle.loads(pickle.dumps(one))
@@ -39,7 +39,7 @@ def test_what_a_space_is_made_of_cannot_change(one):
     assert eval(repr(one)) == one
 
 
-def test_kinds_are_told_apart():
+def test_kinds_are_distinguished():
     assert integer(1, 4) != log(1, 4) != uniform(1, 4) != integer(1, 4)
     assert choice(1, 2) != choice(2, 1)
     assert str(log(16, 1024)) == "log:16..1024" and str(log(1e-5, 0.1)) == "log:1e-05..0.1"
@@ -49,17 +49,17 @@ def test_kinds_are_told_apart():
 @pytest.mark.parametrize(
     "make, says",
     [
-        (lambda: log("a", 1), "log(low, high) takes two finite numbers; 'a' is none"),
-        (lambda: uniform(None, 1), "uniform(low, high) takes two finite numbers; None is none"),
-        (lambda: integer(True, 1), "takes two finite numbers; True is none"),
-        (lambda: integer(1.0, 2), "integer(low, high) takes whole numbers; 1.0 is none"),
-        (lambda: log(1, float("inf")), "takes two finite numbers; inf is none"),
-        (lambda: uniform(float("nan"), 1), "takes two finite numbers; nan is none"),
-        (lambda: uniform(1, 10**400), "takes two finite numbers; 1000"),
+        (lambda: log("a", 1), "log(low, high) needs two finite numbers, not 'a'"),
+        (lambda: uniform(None, 1), "uniform(low, high) needs two finite numbers, not None"),
+        (lambda: integer(True, 1), "needs two finite numbers, not True"),
+        (lambda: integer(1.0, 2), "integer(low, high) needs whole numbers, not 1.0"),
+        (lambda: log(1, float("inf")), "needs two finite numbers, not inf"),
+        (lambda: uniform(float("nan"), 1), "needs two finite numbers, not nan"),
+        (lambda: uniform(1, 10**400), "needs two finite numbers, not 1000"),
         (lambda: choice(), "at least one value"),
     ],
 )
-def test_bad_objects_are_refused_where_they_are_made(make, says):
+def test_invalid_objects_raise_when_created(make, says):
     with pytest.raises(hopyard.Error) as error:
         make()
     assert says in str(error.value)
@@ -68,7 +68,7 @@ def test_bad_objects_are_refused_where_they_are_made(make, says):
 # ---- in searches of this process --------------------------------------------------------------------
 
 
-def test_searches_take_objects():
+def test_searches_accept_space_objects():
     assert drawn(Grid({"n": integer(3, 1)}), "n") == [1, 2, 3]
     assert drawn(Grid({"n": choice(3, 1)}), "n") == [3, 1]
     assert set(drawn(Random({"n": choice(3, 1)}, 50, seed=1), "n")) == {3, 1}  # [3, 1] would be bounds
@@ -80,7 +80,7 @@ def test_searches_take_objects():
     assert all(x in marks for x in drawn(Evolution({"x": choice(*marks)}, population=4, generations=3), "x"))
 
 
-def test_ranges_are_no_lists_for_a_grid():
+def test_ranges_are_not_lists_in_a_grid():
     for value in (log(1e-5, 1e-1), uniform(0, 1)):
         with pytest.raises(hopyard.Error, match="'x' is a range; a grid takes values"):
             Grid({"x": value})
@@ -88,7 +88,7 @@ def test_ranges_are_no_lists_for_a_grid():
         Random({"x": log(0, 1)})
 
 
-def test_json_in_a_text_becomes_what_it_stands_for():
+def test_json_in_a_string_is_parsed():
     values = ["relu", None, True, 1, 1.0, "1", [64, [1]], {"a": {}}, "é😀"]
     for text in (json.dumps(values), json.dumps(values, ensure_ascii=False, indent=1)):
         got = drawn(Grid({"x": text}), "x")
@@ -97,7 +97,7 @@ def test_json_in_a_text_becomes_what_it_stands_for():
         Grid({"x": "[1, b]"})
 
 
-def test_pairs_go_side_by_side():
+def test_paired_lists_are_zipped():
     search = Paired({"a": [1, 2], "b": choice("x", "y"), "c": integer(5, 6)})
     assert search.total == 2
     assert [search.ask().params for _ in range(2)] == [{"a": 1, "b": "x", "c": 5}, {"a": 2, "b": "y", "c": 6}]
@@ -124,7 +124,7 @@ def test_grids_are_lists_of_json():
 
 
 @pytest.mark.parametrize("kind", ["random", "evolve"])
-def test_two_numbers_are_bounds_elsewhere(kind):
+def test_two_numbers_are_bounds_outside_of_grids(kind):
     space = {"a": [4, 1], "b": (0.0, 1), "c": [1, 2, 3], "d": [True, False], "e": choice(32, 64), "f": log(1e-5, 1),
              "g": ["x", 1], "h": [1e-7, 1e22], "i": [5]}  # fmt: skip
     texts = ["a=4..1", "b=0.0..1.0", "c=[1,2,3]", "d=[true,false]", "e=[32,64]", "f=log:1e-05..1", 'g=["x",1]',
@@ -138,7 +138,7 @@ def test_any_iterable_is_a_list():
     assert arguments({"x": {"k": 1}.keys()}, "grid") == ['--grid=x=["k"]']
 
 
-def test_numpys_values_are_pythons():
+def test_numpy_values_become_python_values():
     space = {
         "lr": numpy.array([0.5, 0.25]), "n": numpy.arange(2, 4), "m": [numpy.int64(3), numpy.float32(0.5)],
         "layers": [numpy.ones((2, 2), dtype=int), {"a": numpy.zeros(1)}], "b": [numpy.bool_(True), numpy.str_("x")],
@@ -164,40 +164,40 @@ LOOP.append(LOOP)
     [
         (
             {"act": [relu]},
-            "the value <function relu> of 'act' is no JSON value; name it by a text and look it up in your function",
+            "the value <function relu> of 'act' is not a JSON value; pass a string and look it up in your function",
         ),
-        ({"act": [["a", {"k": relu}]]}, "the value <function relu> of 'act' is no JSON value"),
-        ({"x": [1.0, float("nan")]}, "the value nan of 'x' is no JSON value: JSON knows finite numbers only"),
-        ({"x": [[float("-inf")]]}, "the value -inf of 'x' is no JSON value"),
-        ({"x": [2**63]}, "the value 9223372036854775808 of 'x' is beyond 64 bits; give it as a text"),
+        ({"act": [["a", {"k": relu}]]}, "the value <function relu> of 'act' is not a JSON value"),
+        ({"x": [1.0, float("nan")]}, "the value nan of 'x' is not a JSON value: JSON has finite numbers only"),
+        ({"x": [[float("-inf")]]}, "the value -inf of 'x' is not a JSON value"),
+        ({"x": [2**63]}, "the value 9223372036854775808 of 'x' is beyond 64 bits; pass it as a string"),
         ({"x": [0, 2**63]}, "the value 9223372036854775808 of 'x' is beyond 64 bits"),
         ({"x": [10**5000]}, "the value <int> of 'x' is beyond 64 bits"),
-        ({"x": [b"bytes"]}, "the value b'bytes' of 'x' is no JSON value"),
-        ({"x": [{1, 2}]}, "the value {1, 2} of 'x' is no JSON value"),
-        ({"x": [{1: 2}]}, "the key 1 of 'x' is no name in a JSON object"),
-        ({"x": ["a\0b"]}, "of 'x' is no text for a program: it has a NUL or a lone surrogate"),
+        ({"x": [b"bytes"]}, "the value b'bytes' of 'x' is not a JSON value"),
+        ({"x": [{1, 2}]}, "the value {1, 2} of 'x' is not a JSON value"),
+        ({"x": [{1: 2}]}, "the key 1 of 'x' is not a key of a JSON object"),
+        ({"x": ["a\0b"]}, "of 'x' is not a valid string: it contains NUL or a lone surrogate"),
         ({"x": ["\ud800"]}, "lone surrogate"),
-        ({"x": [LOOP]}, "of 'x' is nested too deeply, or holds itself"),
-        ({"x": 0.1}, "'x' needs a list of values, or a text such as '1..4'; got 0.1"),
+        ({"x": [LOOP]}, "of 'x' is nested too deeply, or contains itself"),
+        ({"x": 0.1}, "'x' needs a list of values, or a string such as '1..4'; got 0.1"),
         ({"x": None}, "got None"),
         ({"x": {"a": 1}}, "'x' needs a list of values"),
         ({"x": b"12"}, "'x' needs a list of values"),
-        ({"x": "a\0b"}, "cannot be used for 'x'"),
-        ({1: [2]}, "the names of a space are texts; got 1"),
-        ({"a=b": [2]}, "the name 'a=b' cannot be used"),
-        ({"a\0": [2]}, "the name 'a\\x00' cannot be used"),
+        ({"x": "a\0b"}, "for 'x': it must not contain"),
+        ({1: [2]}, "the names of a space must be strings; got 1"),
+        ({"a=b": [2]}, "invalid name 'a=b'"),
+        ({"a\0": [2]}, "invalid name 'a\\x00'"),
         ([1, 2], "a space is a dict of names and values; got [1, 2]"),
     ],
 )
 @pytest.mark.parametrize("kind", ["grid", "paired", "random"])
-def test_what_no_program_can_read_is_refused_by_name_and_value(space, kind, says):
+def test_values_that_are_not_json_are_errors_with_name_and_value(space, kind, says):
     with pytest.raises(hopyard.Error) as error:
         arguments(space, kind)
     assert says in str(error.value)
     assert len(str(error.value)) < 300
 
 
-def test_long_values_go_into_files_that_do_not_stay():
+def test_long_values_are_passed_in_temporary_files():
     space = {"lr": [0.1], "n": list(range(100_000)), "t": "é," * 3000 + "z"}
     whole = arguments(space, "grid")
     with short(["--paired", *whole]) as args:
@@ -210,7 +210,7 @@ def test_long_values_go_into_files_that_do_not_stay():
         assert args == whole[:1]
 
 
-def test_files_are_gone_even_when_the_program_fails():
+def test_temporary_files_are_removed_after_a_failure():
     with pytest.raises(ZeroDivisionError), short(arguments({"n": range(10_000)}, "grid")) as args:
         path = args[0].split("=@")[1]
         assert os.path.exists(path)
@@ -235,7 +235,7 @@ def test_importing_hopyard_imports_nothing_heavy():
     assert not heavy & set(names)
 
 
-def test_numbers_of_32_bits_are_written_as_short_as_they_can_be():
+def test_float32_values_are_written_short():
     values = numpy.array([0.1, 1e-5, 3], numpy.float32)
     assert arguments({"x": values, "y": [numpy.float32(0.7)]}, "grid") == ["--grid=x=[0.1,1e-05,3.0]", "--grid=y=[0.7]"]
     assert arguments({"x": values[:2]}, "random") == ["--space=x=0.1..1e-05"]

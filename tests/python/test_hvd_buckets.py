@@ -26,7 +26,7 @@ def test_buckets_start_with_the_last_and_the_first_one_is_small():
     assert made.buckets == ((4,), (3, 2, 1), (0,))
 
 
-def test_a_large_gradient_travels_alone():
+def test_large_gradient_has_its_own_bucket():
     assert plan(zeros(1), zeros(40000), zeros(1)).buckets == ((2,), (1,), (0,))
 
 
@@ -45,20 +45,20 @@ def test_the_threshold_is_horovods(monkeypatch):
         plan(zeros(1))
 
 
-def test_groups_are_the_users():
+def test_user_groups_are_kept():
     four = [zeros(1)] * 4
     assert plan(*four, groups=2).buckets == ((2, 3), (0, 1))
     assert plan(*four, groups=[[0, 3]]).buckets == ((0, 3), (2,), (1,))
     assert plan(zeros(1), None, zeros(1, tf.float64), groups=1).buckets == ((0,), (2,))
 
 
-def test_nothing_and_sparse_ones_have_no_bucket():
+def test_missing_and_sparse_gradients_have_no_bucket():
     made = plan(None, tf.IndexedSlices(tf.zeros([2, 3]), tf.constant([0, 1])), zeros(1))
     assert made.buckets == ((2,),) and made.sparse == (1,)
     assert [entry.text for entry in made.entries] == ["no gradient", "rows of float32 [3]", "float32 [256]"]
 
 
-def test_the_digest_tells_plans_apart_and_not_how_often_keras_counted():
+def test_digest_distinguishes_plans_but_ignores_keras_counters():
     same = plan(zeros(1), zeros(2), names=["model/dense/kernel", "model/dense/bias"])
     assert same.digest == plan(zeros(1), zeros(2), names=["model_4/dense_17/kernel", "model_4/dense_17/bias"]).digest
     others = [

@@ -36,11 +36,11 @@ from hopyard._run.result import Result, Trial, _number
         ("an option of the user's own --memory-map stays", "an option of the user's own --memory-map stays"),
     ],
 )
-def test_sentences_have_the_names_of_python(said, sentence):
+def test_messages_use_pythons_names(said, sentence):
     assert in_python(said) == sentence
 
 
-def test_words_of_the_user_stay_as_they_are():
+def test_user_text_is_unchanged():
     own = "trial 1: ValueError: use --name 3 and --memory; tried again (1 of 2)"
     assert advice_in_python(own) == own
     assert (
@@ -52,7 +52,7 @@ def test_words_of_the_user_stay_as_they_are():
     )
 
 
-def test_numbers_are_as_short_as_they_can_be_and_the_same():
+def test_numbers_are_shown_exactly_and_short():
     assert [_number(x) for x in (0.1, 3.0, 1e-05, -2.5, 1e22, None)] == ["0.1", "3", "1e-05", "-2.5", "1e+22", ""]
     chance = random.Random(1)
     for _ in range(1000):
@@ -85,13 +85,13 @@ def test_a_result_is_a_table_in_text_and_html():
     assert repr(result()).startswith("<run 7 mine done: 2 done, 1 failed;")
 
 
-def test_a_fragment_of_html_has_a_form_in_text():
+def test_html_fragment_is_converted_to_text():
     table = "<table><tr><th>trial</th><th>x</th></tr><tr><td>1</td><td>a<br>b</td></tr></table>"
     fragment = f"<div>run 1<div>2 done &amp; 1</div>{table}</div>"
     assert _display._as_text(fragment) == "run 1\n2 done & 1\ntrial  x\n1  a\nb"
 
 
-def test_the_best_is_none_while_a_run_goes_on_and_a_sentence_afterwards():
+def test_best_is_none_while_running_and_an_error_afterwards():
     assert result(state="running", _best=None).best is None and result(state="interrupted", _best=None).best is None
     assert result().best.number == 2
     note = "trial 1: training returned nothing, so the trial has no metric; return a number"

@@ -61,7 +61,7 @@ def test_a_group_may_be_left_and_joined_again():
         assert not hvd.is_initialized()
 
 
-def test_what_it_is_built_with():
+def test_build_queries_answer_gloo():
     assert hvd.gloo_built() and hvd.gloo_enabled() and not hvd.mpi_built() and not hvd.mpi_enabled()
     assert not any((hvd.nccl_built(), hvd.ddl_built(), hvd.ccl_built(), hvd.cuda_built(), hvd.rocm_built()))
     with pytest.raises(ValueError, match="MPI is not enabled"):
@@ -70,7 +70,7 @@ def test_what_it_is_built_with():
         hvd.init(comm=[0])
 
 
-def test_every_name_is_there():
+def test_every_public_name_exists():
     for name in hvd.__all__:
         assert getattr(hvd, name) is not None
     assert set(hvd.__all__) == set(dir(hvd))
@@ -94,7 +94,7 @@ def test_a_process_set_is_printed_as_horovods_is():
     assert str(hvd.ProcessSet([1, 0])) == "ProcessSet(process_set_id=None, ranks=[0, 1], mpi_comm=None)"
 
 
-def test_a_process_set_that_was_made_up_is_a_value_error_everywhere(group):
+def test_unregistered_process_set_is_a_value_error_everywhere(group):
     made_up, never, gone = hvd.ProcessSet([0]), hvd.ProcessSet([0]), hvd.ProcessSet([0])
     made_up.process_set_id, gone.process_set_id = 77, 2**40
     value, variable = tf.constant([1.0]), tf.Variable([1.0])
@@ -124,7 +124,7 @@ def test_a_process_set_that_was_made_up_is_a_value_error_everywhere(group):
     assert hvd.remove_process_set(made_up) is False and hvd.allreduce(2.0).numpy() == 2.0
 
 
-def test_an_init_that_fails_is_none():
+def test_failed_init_leaves_no_group():
     for sets in ([hvd.ProcessSet([0])], [hvd.ProcessSet([0, 1]), hvd.ProcessSet([1, 0])], [[0]]):
         with pytest.raises(ValueError, match="process_sets entry number"):
             hvd.init(process_sets=sets)
@@ -133,7 +133,7 @@ def test_an_init_that_fails_is_none():
     hvd.shutdown()
 
 
-def test_a_partial_optimizer_takes_what_horovods_takes(group):
+def test_partial_optimizer_has_horovods_parameters(group):
     layer = tf.keras.layers.Dense(1)
     layer.build([None, 2])
     names = inspect.signature(horovod.keras.PartialDistributedOptimizer).parameters

@@ -32,7 +32,7 @@ def alone() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kind", ["<f4", ">f4", ">i8", ">u2"])
-def test_numbers_are_numbers_in_either_order_of_bytes(alone: None, kind: str) -> None:
+def test_arrays_of_either_byte_order_work(alone: None, kind: str) -> None:
     given = np.array([1, 2, 3], kind)
     out = hvd.allreduce(given, op=hvd.Sum, prescale_factor=2)
     assert out.dtype.isnative
@@ -40,7 +40,7 @@ def test_numbers_are_numbers_in_either_order_of_bytes(alone: None, kind: str) ->
     assert hvd.allgather(given).tolist() == hvd.broadcast(given, 0).tolist() == [1, 2, 3]
 
 
-def test_a_request_that_nobody_waits_for_holds_nobody_up(alone: None) -> None:
+def test_request_without_a_wait_blocks_nothing(alone: None) -> None:
     given = np.ones(1000)
     for _ in range(100):
         hvd.allreduce_async(given, name="never waited for")
@@ -51,7 +51,7 @@ def test_a_request_that_nobody_waits_for_holds_nobody_up(alone: None) -> None:
     assert hvd.size() == 1
 
 
-def test_threads_that_wait_while_another_leaves_hear_of_it() -> None:
+def test_waiting_threads_get_an_error_when_another_leaves() -> None:
     for _ in range(20):
         hvd.init()
         ended: list[str] = []
@@ -171,7 +171,7 @@ hvd.init()
 """
 
 
-def test_a_handler_that_raises_nothing_does_not_end_the_wait(agent: Agent) -> None:
+def test_signal_handler_that_returns_does_not_end_the_wait(agent: Agent) -> None:
     agent.start(HANDLER)
     [rank], [(conn, _)] = agent.ranks, agent.accept(1)
     rank.send_signal(signal.SIGINT)
@@ -204,7 +204,7 @@ hvd.barrier()
 """
 
 
-def test_who_is_interrupted_while_it_waits_has_asked_all_the_same(agent: Agent) -> None:
+def test_interrupted_wait_does_not_cancel_the_request(agent: Agent) -> None:
     for _ in range(2):
         agent.start(WAITING)
     agent.gather()
