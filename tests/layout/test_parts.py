@@ -28,10 +28,10 @@ TASKS = [
     ("put a trial into a cgroup", "supervise", "cgroup.c"),
     ("find the descendants of a process", "supervise", "descendants.c"),
     ("share a GPU among trials", "gpu", "lease.c"),
-    ("read the metrics that a trial prints", "agent", "metric.c"),
+    ("read the metrics that a trial prints", "agent", "metric_scan.c"),
     ("name the ranks that cause a deadlock", "collective", "deadlock.c"),
     ("reject ranks whose requests do not match", "collective", "mismatch.c"),
-    ("change the HTML of `hopyard show`", "view", "html.c"),
+    ("change what a notebook shows of a run", "view", "live_view_html.c"),
     ("record the provenance of a run", "client", "provenance.c"),
     ("correct the text of --help", "cli", "help.c"),
 ]
