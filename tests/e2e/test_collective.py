@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from conftest import RELEASE_BIN, Yard, wait_for
+from needs import need_root
 from promises import broken, names
 
 HERE = Path(__file__).parent
@@ -46,6 +48,18 @@ def fast(tmp_path: Path) -> Iterator[Yard]:
 def test_every_collective_of_every_type_and_size_is_what_numpy_says(fast: Yard, ranks: int) -> None:
     p = fast.run("train", "-np", ranks, "--", sys.executable, HERE / "matrix.py", env=HUGE_PAGES)
     assert p.stdout.count("all is well") == ranks
+
+
+def test_ranks_of_a_machine_with_many_addresses_find_each_other(fast: Yard) -> None:
+    """A machine with containers has hundreds of addresses; an agent accepts 32 of a rank."""
+    need_root("to make a network namespace")
+    setup = "ip link set lo up; for i in $(seq 50); do ip address add 10.9.0.$i/32 dev lo; done; exec \"$@\""
+    code = "import numpy; from hopyard import collective as c; c.init(); print(c.allreduce(numpy.ones(3), op=c.Sum))"
+    train = fast.command("train", "-np", 2, "--", sys.executable, "-c", code)
+    p = subprocess.run(["unshare", "--net", "sh", "-c", setup, "sh", *train], env=fast.env, cwd=fast.project, text=True,
+                       capture_output=True, timeout=120)
+    assert p.returncode == 0, p.stdout + p.stderr
+    assert [said(fast, rank) for rank in range(2)] == ["[2. 2. 2.]\n"] * 2
 
 
 def said(yard: Yard, rank: int) -> str:

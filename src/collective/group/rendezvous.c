@@ -31,6 +31,8 @@
 #define LOSS_NOTICE_MS 2000       /* for the report of a loss that is visible otherwise */
 #define DIALS_MAX 20       /* to rank 0 on another machine, which drops connections when it has too many */
 
+_Static_assert(HY_MESH_ADDRESSES_MAX <= HY_RANK_ADDRESSES_LIMIT, "the agent accepts the addresses of a rank");
+
 struct hy_rendezvous {
     struct hy_agent_client agent; /* or rank 0's server */
     uint64_t generation;      /* 0: no roster yet */

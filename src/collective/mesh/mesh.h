@@ -32,6 +32,8 @@ struct hy_mesh_peer {
     uint16_t port;
 };
 
+/* A machine with containers has hundreds; the first ones of each kind are enough to be reached. */
+#define HY_MESH_ADDRESSES_MAX 32
 /* A listening socket, close-on-exec; its port, and the addresses of hy_host_addresses. */
 int hy_mesh_listen(uint16_t *ret_port, char ***ret_addresses, size_t *ret_count, struct hy_err *err);
 

@@ -13,6 +13,7 @@
 
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/string_list.h"
 
 #define BACKLOG 4096 /* all ranks may dial while this one computes */
 
@@ -59,8 +60,7 @@ static int port_of(int fd, uint16_t *ret)
 
 struct addresses {
     const char *wanted; /* names of interfaces, separated by commas; NULL: all */
-    char **list;
-    size_t count;
+    struct hy_string_list list;
 };
 
 static bool is_wanted(const char *wanted, const char *name)
@@ -92,13 +92,8 @@ static const void *ip_of(const struct ifaddrs *i)
 static int add(struct addresses *a, int family, const void *ip)
 {
     char text[INET6_ADDRSTRLEN];
-    char **more = hy_reallocarray(a->list, a->count + 1, sizeof *more);
 
-    if (!more)
-        return -ENOMEM;
-    a->list = more;
-    a->list[a->count] = hy_strdup(inet_ntop(family, ip, text, sizeof text));
-    return a->list[a->count] ? (int)a->count++ : -ENOMEM;
+    return hy_string_list_add(&a->list, inet_ntop(family, ip, text, sizeof text));
 }
 
 /* The addresses of one family, of loopback or of other interfaces. */
@@ -108,7 +103,7 @@ static int collect(struct addresses *a, const struct ifaddrs *all, int family, b
         const void *ip = ip_of(i);
 
         if (!ip || i->ifa_addr->sa_family != family || !!(i->ifa_flags & IFF_LOOPBACK) != loopback ||
-            !is_wanted(a->wanted, i->ifa_name))
+            !is_wanted(a->wanted, i->ifa_name) || a->list.count == HY_MESH_ADDRESSES_MAX)
             continue;
         if (add(a, family, ip) < 0)
             return -ENOMEM;
@@ -133,13 +128,6 @@ static int collect_all(struct addresses *a)
     return rc;
 }
 
-static void addresses_done(struct addresses *a)
-{
-    for (size_t i = 0; i < a->count; i++)
-        free(a->list[i]);
-    free(a->list);
-}
-
 static const char *wanted_interfaces(void)
 {
     const char *names = getenv("HOPYARD_INTERFACES");
@@ -156,15 +144,15 @@ int hy_host_addresses(char ***ret_addresses, size_t *ret_count, struct hy_err *e
 
     if (rc < 0)
         hy_err_sys(err, rc, "cannot list the network addresses of this machine");
-    else if (a.count == 0)
+    else if (a.list.count == 0)
         rc = hy_err_set(err, -EADDRNOTAVAIL, "no network interface is up and has an address%s%s; check `ip address`",
                         a.wanted ? ", among HOPYARD_INTERFACES=" : "", a.wanted ? a.wanted : "");
     if (rc < 0) {
-        addresses_done(&a);
+        hy_string_list_done(&a.list);
         return rc;
     }
-    *ret_addresses = a.list;
-    *ret_count = a.count;
+    *ret_addresses = a.list.items;
+    *ret_count = a.list.count;
     return 0;
 }
 
