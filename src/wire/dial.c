@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "wire/seam.h"
+#include "wire/faults.h"
 
 struct lookup {
     uv_getaddrinfo_t request;

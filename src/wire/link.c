@@ -17,7 +17,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "wire/seam.h"
+#include "wire/faults.h"
 
 #define KERNEL_QUEUE (128 * 1024)
 #define BATCH (64u * 1024)         /* what is encrypted at a time */
@@ -446,7 +446,7 @@ void hy_link_pause(struct hy_link *l, bool on)
     int rc = 0;
 
     if (l->state != HY_LINK_UP || !hy_list_empty(&l->resting))
-        return; /* greet.c pauses it when it is up, hy_links_resume when it has rested */
+        return; /* hello.c pauses it when it is up, hy_links_resume when it has rested */
     if (on)
         uv_read_stop((uv_stream_t *)&l->tcp);
     else

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "wire/seam.h"
+#include "wire/faults.h"
 
 static void resume(struct hy_listener *l);
 

@@ -22,7 +22,7 @@
 #include "wire/frame.h"
 #include "wire/listener.h"
 #include "wire/local.h"
-#include "wire/seam.h"
+#include "wire/faults.h"
 
 #define BACKLOG 128
 #define INPUT_SIZE (64u * 1024)

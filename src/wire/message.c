@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "wire/frame.h"
-#include "wire/incoming.h"
+#include "wire/recv_streams.h"
 #include "wire/mux.h"
 
 #define HELLO_MAX (256u * 1024)

@@ -6,8 +6,8 @@
 
 #include "base/mem.h"
 #include "wire/frame.h"
-#include "wire/incoming.h"
-#include "wire/outgoing.h"
+#include "wire/recv_streams.h"
+#include "wire/send_streams.h"
 
 struct hy_mux {
     const struct hy_mux_events *events;

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 
 #include "base/mem.h"
-#include "wire/seam.h"
+#include "wire/faults.h"
 
 #define INPUT_SIZE (64u * 1024)
 #define PLAIN_SIZE (16u * 1024)

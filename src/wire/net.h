@@ -141,7 +141,7 @@ void hy_peer_gone(struct hy_peer *p, const char *why);
 /* It has dialled, proven its key, and broken the protocol: its session ends. */
 void hy_peer_violated(struct hy_peer *p, const char *why);
 
-/* greet.c: the other end's first frame; NULL: ours is due. */
+/* hello.c: the other end's first frame; NULL: ours is due. */
 void hy_link_greet(struct hy_link *l, const struct hy_frame *f);
 
 /* dial.c */

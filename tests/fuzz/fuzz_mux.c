@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "faults.h"
 #include "wire/frame.h"
-#include "wire/incoming.h"
+#include "wire/recv_streams.h"
 #include "wire/mux.h"
 
 #define STREAMS 16

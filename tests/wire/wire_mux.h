@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "support.h"
 #include "wire/frame.h"
-#include "wire/incoming.h"
+#include "wire/recv_streams.h"
 #include "wire/mux.h"
 
 #define STREAMS 8

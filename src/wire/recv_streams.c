@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/incoming.h"
+#include "wire/recv_streams.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "wire/frame.h"
 #include "wire/mux.h"
-#include "wire/seam.h"
+#include "wire/faults.h"
 
 /* How many control bytes may come in before the sender hears of it on its own;
  * otherwise the news travel with something else, or a little later. */

@@ -20,7 +20,7 @@
 
 #include "base/mem.h"
 #include "wire/message.h"
-#include "wire/seam.h"
+#include "wire/faults.h"
 
 static void send_hello(struct hy_link *l, const uint8_t session[HY_SESSION_SIZE], bool resumed,
                        struct hy_mux *mux)

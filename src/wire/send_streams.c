@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/outgoing.h"
+#include "wire/send_streams.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 #include "wire/frame.h"
-#include "wire/seam.h"
+#include "wire/faults.h"
 #include "wire/mux.h"
 
 #define PIECE (16u * 1024) /* how long one stream may speak before the next has its turn */
