@@ -10,7 +10,7 @@
  * there straight (mirror.c), and this way only if that fails.
  *
  * Holes stay holes: only the data of a file is sent, as pieces. A trial that has
- * left more than may be sent (--max-transfer, wire/bounds.h) fails, and nothing
+ * left more than may be sent (--max-transfer, wire/limits.h) fails, and nothing
  * of it is sent.
  */
 #include <errno.h>
@@ -116,7 +116,7 @@ void hy_agent_upload_free(struct upload *u)
 
 static uint64_t limit_of(const struct trial *t)
 {
-    return hy_bounds_transfer(t->agent->welcomed->welcome->max_transfer);
+    return hy_limits_transfer(t->agent->welcomed->welcome->max_transfer);
 }
 
 /* The first reason counts. What was announced is still sent, so that the driver can tell when it has it all. */
@@ -348,7 +348,7 @@ static void cannot_send(struct trial *t, const char *name, int error)
 /* Its name and its length, as the driver takes them. */
 static bool can_be_named(struct trial *t)
 {
-    const char *wrong = hy_bounds_path(name_of(t));
+    const char *wrong = hy_limits_check_path(name_of(t));
 
     if (wrong)
         fail_upload(t, "its file '%.200s' cannot be copied to the project: its path %s", name_of(t), wrong);

@@ -126,7 +126,8 @@ static int make_room(struct hy_columns *c)
     return 0;
 }
 
-struct hy_column *hy_columns_add(struct hy_columns *c, const char *name, size_t n, bool has_steps, enum hy_feature_kind kind)
+struct hy_column *hy_columns_add(struct hy_columns *c, const char *name, size_t n, bool has_steps,
+                                 enum hy_feature_kind kind)
 {
     struct hy_column *made = hy_columns_find(c, name, n, has_steps);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The connecting end of a local socket: blocking, without a loop. */
+/* The client end of a local socket: blocking, without a loop. */
 #include "wire/local.h"
 
 #include <errno.h>
@@ -25,27 +25,27 @@ int hy_local_address(const char *path, struct sockaddr_un *ret, struct hy_err *e
     *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
     if (n == 0 || n >= sizeof ret->sun_path)
         return hy_err_set(err, -ENAMETOOLONG,
-                          "the socket's path '%s' has %zu bytes and may have %zu; "
-                          "use a shorter folder, for example by XDG_RUNTIME_DIR",
+                          "the socket path '%s' has %zu bytes (the limit is %zu); "
+                          "use a shorter directory, for example with XDG_RUNTIME_DIR",
                           path, n, sizeof ret->sun_path - 1);
     memcpy(ret->sun_path, path, n + 1);
     return 0;
 }
 
-/* What is said here may be a result, or a command to end: nobody else is to hear or answer it. */
+/* Messages may be results or commands to stop: only processes of this user may receive or answer them. */
 static int check_listener(int fd, const char *path, struct hy_err *err)
 {
-    struct ucred who;
-    socklen_t n = sizeof who;
+    struct ucred cred;
+    socklen_t n = sizeof cred;
 
-    if (HY_SYS(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n)) < 0)
-        return hy_err_sys(err, -errno, "cannot find out who listens on '%s'", path);
-    if (who.uid == geteuid() || who.uid == 0)
+    if (HY_SYS(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n)) < 0)
+        return hy_err_sys(err, -errno, "cannot find the owner of the socket '%s'", path);
+    if (cred.uid == geteuid() || cred.uid == 0)
         return 0;
     return hy_err_set(err, -EPERM,
-                      "another user (user ID %u) listens on '%s', and nothing is sent there: remove it, or choose "
-                      "another directory for sockets by XDG_RUNTIME_DIR",
-                      (unsigned)who.uid, path);
+                      "another user (user ID %u) listens on '%s'; remove the socket, or set XDG_RUNTIME_DIR to another "
+                      "directory",
+                      (unsigned)cred.uid, path);
 }
 
 int hy_local_connect(const char *path, struct hy_err *err)
@@ -58,15 +58,15 @@ int hy_local_connect(const char *path, struct hy_err *err)
         return rc;
     fd = HY_SYS(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (fd < 0)
-        return hy_err_sys(err, -errno, "cannot make a socket");
+        return hy_err_sys(err, -errno, "cannot create a socket");
     while (HY_SYS(connect(fd, (struct sockaddr *)&where, sizeof where)) < 0)
         if (errno != EINTR)
-            return hy_err_sys(err, -errno, "nobody answers on '%s'", path);
+            return hy_err_sys(err, -errno, "cannot connect to '%s'", path);
     rc = check_listener(fd, path, err);
     return rc < 0 ? rc : hy_take_fd(fd);
 }
 
-/* Without SIGPIPE: where the other end has gone, the answer is -EPIPE. */
+/* Without SIGPIPE: returns -EPIPE if the other end has closed. */
 static int send_all(int fd, const uint8_t *bytes, size_t n)
 {
     while (n) {
@@ -95,7 +95,7 @@ int hy_local_put(int fd, const uint8_t *bytes, size_t n)
     return rc < 0 ? rc : send_all(fd, hy_buf_bytes(&frame), frame.len);
 }
 
-/* A message from what has been read: 1, 0 when more is needed, or -Exxx. */
+/* Extracts a message from `rest`: 1, 0 when more is needed, or -Exxx. */
 static int take_message(struct hy_buf *rest, struct hy_buf *message)
 {
     const char *why;
@@ -114,7 +114,7 @@ static int take_message(struct hy_buf *rest, struct hy_buf *message)
     return 1;
 }
 
-/* 1 when there was something, 0 at the end, or -Exxx. */
+/* 1 when data was read, 0 at the end of the stream, or -Exxx. */
 static int read_more(int fd, struct hy_buf *rest, int timeout_ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -145,7 +145,7 @@ int hy_local_get(int fd, struct hy_buf *rest, struct hy_buf *message, int timeou
 
         rc = read_more(fd, rest, timeout_ms < 0 ? -1 : left > 0 ? (int)left : 0);
         if (rc == 0)
-            return rest->len ? -EPROTO : 0; /* half a message */
+            return rest->len ? -EPROTO : 0; /* an incomplete message */
         if (rc < 0)
             return rc;
     }

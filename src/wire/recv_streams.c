@@ -5,25 +5,25 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/text.h"
+#include "wire/faults.h"
 #include "wire/frame.h"
 #include "wire/mux.h"
-#include "wire/faults.h"
 
-/* How many control bytes may come in before the sender hears of it on its own;
- * otherwise the news travel with something else, or a little later. */
-#define CONTROL_QUIET (64u * 1024)
+/* Control bytes that are acknowledged at once; fewer are acknowledged with other frames, or after a delay. */
+#define CONTROL_ACK_BYTES (64u * 1024)
 
-void hy_incomings_init(struct hy_incomings *in)
+void hy_recv_streams_init(struct hy_recv_streams *in)
 {
-    *in = (struct hy_incomings){.control = {.told_limit = UINT64_MAX}};
-    hy_list_init(&in->control.unsaid);
-    hy_list_init(&in->unsaid);
+    *in = (struct hy_recv_streams){.control = {.advertised_limit = UINT64_MAX}};
+    hy_list_init(&in->control.credit_due);
+    hy_list_init(&in->credit_due);
     hy_buf_init(&in->message, HY_CONTROL_MAX + 4 + HY_FRAME_MAX);
 }
 
-void hy_incomings_done(struct hy_incomings *in)
+void hy_recv_streams_done(struct hy_recv_streams *in)
 {
-    struct hy_incoming *s;
+    struct hy_recv_stream *s;
 
     for (size_t i = 0; (s = hy_map_next(&in->data, &i));)
         free(s);
@@ -32,9 +32,8 @@ void hy_incomings_done(struct hy_incomings *in)
     hy_idset_done(&in->used);
 }
 
-/* A peer that leaves holes everywhere loses the oldest of them: what is in them
- * counts as used. */
-static int mark_used(struct hy_incomings *in, uint32_t id)
+/* If a peer leaves too many gaps, the numbers in the oldest gap count as used. */
+static int mark_used(struct hy_recv_streams *in, uint32_t id)
 {
     int rc = hy_idset_add(&in->used, id);
 
@@ -44,21 +43,21 @@ static int mark_used(struct hy_incomings *in, uint32_t id)
     return hy_idset_add(&in->used, id);
 }
 
-static void say(struct hy_incomings *in, struct hy_incoming *s, bool urgent)
+static void queue_credit(struct hy_recv_streams *in, struct hy_recv_stream *s, bool urgent)
 {
-    if (hy_list_empty(&s->unsaid))
-        hy_list_push(&in->unsaid, &s->unsaid);
+    if (hy_list_empty(&s->credit_due))
+        hy_list_push(&in->credit_due, &s->credit_due);
     in->urgent |= urgent;
 }
 
-static struct hy_incoming *add(struct hy_incomings *in, uint32_t id)
+static struct hy_recv_stream *add(struct hy_recv_streams *in, uint32_t id)
 {
-    struct hy_incoming *s = hy_malloc(sizeof *s);
+    struct hy_recv_stream *s = hy_malloc(sizeof *s);
 
     if (!s)
         return NULL;
-    *s = (struct hy_incoming){.id = id, .told_limit = HY_STREAM_WINDOW};
-    hy_list_init(&s->unsaid);
+    *s = (struct hy_recv_stream){.id = id, .advertised_limit = HY_STREAM_WINDOW};
+    hy_list_init(&s->credit_due);
     if (hy_map_put(&in->data, id, s) < 0) {
         free(s);
         return NULL;
@@ -66,20 +65,20 @@ static struct hy_incoming *add(struct hy_incomings *in, uint32_t id)
     return s;
 }
 
-/* A stream's first frame, or a late one of a stream that is over: then the
- * sender is told so, since it may still be waiting for credit. */
-static int open_stream(struct hy_incomings *in, const struct hy_frame *f, struct hy_incoming **ret,
+/* The first frame of a stream, or a late frame of a finished one: then the sender
+ * is notified, since it may be waiting for credit. */
+static int open_stream(struct hy_recv_streams *in, const struct hy_frame *f, struct hy_recv_stream **ret,
                        const char **ret_why)
 {
     bool late = hy_idset_has(&in->used, f->stream);
-    struct hy_incoming *s;
+    struct hy_recv_stream *s;
 
     if (!late && f->offset > 0) {
-        *ret_why = "a stream that begins in the middle";
+        *ret_why = "the first frame of a stream has a nonzero offset";
         return -EPROTO;
     }
-    if (in->data.count >= HY_INCOMING_MAX) {
-        *ret_why = "too many streams at a time";
+    if (in->data.count >= HY_RECV_STREAMS_MAX) {
+        *ret_why = "too many open streams";
         return -EPROTO;
     }
     s = add(in, f->stream);
@@ -92,23 +91,23 @@ static int open_stream(struct hy_incomings *in, const struct hy_frame *f, struct
     }
     if (late) {
         s->forgotten = true;
-        say(in, s, false);
+        queue_credit(in, s, false);
     }
     *ret = s;
     return 0;
 }
 
-static int find_or_open(struct hy_incomings *in, const struct hy_frame *f, struct hy_incoming **ret,
+static int find_or_open(struct hy_recv_streams *in, const struct hy_frame *f, struct hy_recv_stream **ret,
                         const char **ret_why)
 {
     *ret = f->stream == HY_STREAM_CONTROL ? &in->control : hy_map_get(&in->data, f->stream);
     return *ret ? 0 : open_stream(in, f, ret, ret_why);
 }
 
-int hy_incomings_data(struct hy_incomings *in, const struct hy_frame *f, const uint8_t **ret_bytes,
+int hy_recv_streams_data(struct hy_recv_streams *in, const struct hy_frame *f, const uint8_t **ret_bytes,
                       size_t *ret_n, const char **ret_why)
 {
-    struct hy_incoming *s;
+    struct hy_recv_stream *s;
     uint64_t end = f->offset + f->n; /* the frame parser keeps offsets below 2^63 */
     size_t known;
     int rc = find_or_open(in, f, &s, ret_why);
@@ -118,11 +117,11 @@ int hy_incomings_data(struct hy_incomings *in, const struct hy_frame *f, const u
     if (s->forgotten || end <= s->received)
         return 0;
     if (f->offset > s->received) {
-        *ret_why = "bytes are missing";
+        *ret_why = "missing bytes in a stream";
         return -EPROTO;
     }
-    if (end > s->told_limit) {
-        *ret_why = "more than it may send";
+    if (end > s->advertised_limit) {
+        *ret_why = "more data than the credit allows";
         return -EPROTO;
     }
     known = (size_t)(s->received - f->offset);
@@ -134,11 +133,11 @@ int hy_incomings_data(struct hy_incomings *in, const struct hy_frame *f, const u
             return rc;
     }
     s->received = end;
-    say(in, s, s == &in->control && end - s->told_received >= CONTROL_QUIET);
+    queue_credit(in, s, s == &in->control && end - s->advertised_received >= CONTROL_ACK_BYTES);
     return 1;
 }
 
-int hy_incomings_message(const struct hy_incomings *in, const uint8_t **ret_bytes, size_t *ret_n,
+int hy_recv_streams_message(const struct hy_recv_streams *in, const uint8_t **ret_bytes, size_t *ret_n,
                          const char **ret_why)
 {
     const uint8_t *b = hy_buf_bytes(&in->message);
@@ -146,9 +145,9 @@ int hy_incomings_message(const struct hy_incomings *in, const uint8_t **ret_byte
 
     if (in->message.len < 4)
         return 0;
-    n = (size_t)b[0] | (size_t)b[1] << 8 | (size_t)b[2] << 16 | (size_t)b[3] << 24;
+    n = (size_t)hy_get_le(b, 4);
     if (n > HY_CONTROL_MAX) {
-        *ret_why = "a message that is too long";
+        *ret_why = "control message too long";
         return -EPROTO;
     }
     if (in->message.len - 4 < n)
@@ -158,81 +157,81 @@ int hy_incomings_message(const struct hy_incomings *in, const uint8_t **ret_byte
     return 1;
 }
 
-void hy_incomings_drop_message(struct hy_incomings *in, size_t n)
+void hy_recv_streams_drop_message(struct hy_recv_streams *in, size_t n)
 {
     hy_buf_consume(&in->message, n + 4);
     if (in->message.len == 0 && in->message.cap > 4096)
         hy_buf_shrink(&in->message);
 }
 
-void hy_incomings_consumed(struct hy_incomings *in, uint32_t id, size_t n)
+void hy_recv_streams_consumed(struct hy_recv_streams *in, uint32_t id, size_t n)
 {
-    struct hy_incoming *s = id == HY_STREAM_CONTROL ? NULL : hy_map_get(&in->data, id);
+    struct hy_recv_stream *s = id == HY_STREAM_CONTROL ? NULL : hy_map_get(&in->data, id);
 
     if (!s || s->forgotten)
         return;
     s->consumed += n < s->received - s->consumed ? n : s->received - s->consumed;
-    say(in, s, s->consumed + HY_STREAM_WINDOW - s->told_limit >= HY_STREAM_WINDOW / 4);
+    queue_credit(in, s, s->consumed + HY_STREAM_WINDOW - s->advertised_limit >= HY_STREAM_WINDOW / 4);
 }
 
-void hy_incomings_forget(struct hy_incomings *in, uint32_t id)
+void hy_recv_streams_forget(struct hy_recv_streams *in, uint32_t id)
 {
-    struct hy_incoming *s = id == HY_STREAM_CONTROL ? NULL : hy_map_get(&in->data, id);
+    struct hy_recv_stream *s = id == HY_STREAM_CONTROL ? NULL : hy_map_get(&in->data, id);
 
     if (id == HY_STREAM_CONTROL)
         return;
     if (!s) {
-        /* Nothing has come of it yet. Without memory a late frame would open it,
-         * and the owner, who does not know it, would forget it again. */
+        /* No frame has arrived yet. When out of memory, a late frame opens the stream,
+         * and the owner forgets it again. */
         (void)mark_used(in, id);
         return;
     }
     s->forgotten = true;
-    say(in, s, false);
+    queue_credit(in, s, false);
 }
 
-/* ---- what the sender is told -------------------------------------------------- */
+/* ---- credit ------------------------------------------------------------------- */
 
-static uint64_t limit_of(const struct hy_incoming *s)
+static uint64_t limit_of(const struct hy_recv_stream *s)
 {
     return s->id == HY_STREAM_CONTROL ? UINT64_MAX : s->consumed + HY_STREAM_WINDOW;
 }
 
-static void told(struct hy_incomings *in, struct hy_incoming *s)
+static void credit_sent(struct hy_recv_streams *in, struct hy_recv_stream *s)
 {
-    hy_list_remove(&s->unsaid);
+    hy_list_remove(&s->credit_due);
     if (s->forgotten) {
         hy_map_remove(&in->data, s->id);
         free(s);
         return;
     }
-    s->told_received = s->received;
-    s->told_limit = limit_of(s);
+    s->advertised_received = s->received;
+    s->advertised_limit = limit_of(s);
 }
 
-int hy_incomings_emit(struct hy_incomings *in, struct hy_buf *out)
+int hy_recv_streams_emit(struct hy_recv_streams *in, struct hy_buf *out)
 {
-    hy_list_each(l, &in->unsaid)
+    hy_list_each(l, &in->credit_due)
     {
-        struct hy_incoming *s = hy_container(l, struct hy_incoming, unsaid);
+        struct hy_recv_stream *s = hy_container(l, struct hy_recv_stream, credit_due);
         struct hy_frame f = {.type = HY_FRAME_CREDIT, .stream = s->id, .offset = s->received};
         int rc;
 
         f.limit = limit_of(s);
         if (s->forgotten)
             f.offset = f.limit = UINT64_MAX;
-        rc = hy_frame_lost() ? -ECONNRESET : hy_frame_append(out, &f);
+        rc = hy_fault_frame_lost() ? -ECONNRESET : hy_frame_append(out, &f);
         if (rc < 0)
             return rc;
-        told(in, s);
+        credit_sent(in, s);
     }
     in->urgent = false;
     return 0;
 }
 
-size_t hy_incomings_marks(struct hy_incomings *in, struct hy_mark *marks)
+size_t hy_recv_streams_marks(struct hy_recv_streams *in, struct hy_mark *marks)
 {
-    struct hy_incoming *s = &in->control;
+    struct hy_recv_stream *s = &in->control;
     size_t n = 0;
 
     for (size_t i = 0; s; s = hy_map_next(&in->data, &i)) {
@@ -240,7 +239,7 @@ size_t hy_incomings_marks(struct hy_incomings *in, struct hy_mark *marks)
             continue;
         if (marks) {
             marks[n] = (struct hy_mark){s->id, s->received, limit_of(s)};
-            told(in, s);
+            credit_sent(in, s);
         }
         n++;
     }

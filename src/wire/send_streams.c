@@ -7,65 +7,66 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "wire/frame.h"
+#include "base/text.h"
 #include "wire/faults.h"
+#include "wire/frame.h"
 #include "wire/mux.h"
 
-#define PIECE (16u * 1024) /* how long one stream may speak before the next has its turn */
+#define CHUNK (16u * 1024) /* bytes of one stream before the next one is served */
 
-static uint64_t end_of(const struct hy_outgoing *s)
+static uint64_t end_of(const struct hy_send_stream *s)
 {
     return s->acked + s->bytes.len;
 }
 
-static void stream_init(struct hy_outgoing *s, uint32_t id)
+static void stream_init(struct hy_send_stream *s, uint32_t id)
 {
-    *s = (struct hy_outgoing){.id = id, .limit = id ? HY_STREAM_WINDOW : UINT64_MAX};
+    *s = (struct hy_send_stream){.id = id, .limit = id ? HY_STREAM_WINDOW : UINT64_MAX};
     hy_buf_init(&s->bytes, id ? HY_STREAM_WINDOW : HY_CONTROL_QUEUE);
     hy_list_init(&s->ready);
     hy_list_init(&s->dirty);
-    hy_list_init(&s->roomy);
+    hy_list_init(&s->writable);
 }
 
-static void stream_free(struct hy_outgoings *o, struct hy_outgoing *s)
+static void stream_free(struct hy_send_streams *o, struct hy_send_stream *s)
 {
     o->unacked -= s->bytes.len;
     hy_list_remove(&s->ready);
     hy_list_remove(&s->dirty);
-    hy_list_remove(&s->roomy);
+    hy_list_remove(&s->writable);
     hy_buf_done(&s->bytes);
     if (s != &o->control)
         free(s);
 }
 
-void hy_outgoings_init(struct hy_outgoings *o)
+void hy_send_streams_init(struct hy_send_streams *o)
 {
-    *o = (struct hy_outgoings){0};
+    *o = (struct hy_send_streams){0};
     stream_init(&o->control, HY_STREAM_CONTROL);
     hy_list_init(&o->ready);
     hy_list_init(&o->dirty);
-    hy_list_init(&o->roomy);
+    hy_list_init(&o->writable);
 }
 
-void hy_outgoings_done(struct hy_outgoings *o)
+void hy_send_streams_done(struct hy_send_streams *o)
 {
-    struct hy_outgoing *s;
+    struct hy_send_stream *s;
 
     for (size_t i = 0; (s = hy_map_next(&o->data, &i));)
         stream_free(o, s);
     stream_free(o, &o->control);
     hy_map_done(&o->data);
-    hy_idset_done(&o->sunk);
+    hy_idset_done(&o->forgotten);
 }
 
-static struct hy_outgoing *find(const struct hy_outgoings *o, uint32_t id)
+static struct hy_send_stream *find(const struct hy_send_streams *o, uint32_t id)
 {
-    return id == HY_STREAM_CONTROL ? (struct hy_outgoing *)&o->control : hy_map_get(&o->data, id);
+    return id == HY_STREAM_CONTROL ? (struct hy_send_stream *)&o->control : hy_map_get(&o->data, id);
 }
 
-static struct hy_outgoing *find_or_add(struct hy_outgoings *o, uint32_t id)
+static struct hy_send_stream *find_or_add(struct hy_send_streams *o, uint32_t id)
 {
-    struct hy_outgoing *s = find(o, id);
+    struct hy_send_stream *s = find(o, id);
 
     if (s)
         return s;
@@ -80,7 +81,7 @@ static struct hy_outgoing *find_or_add(struct hy_outgoings *o, uint32_t id)
     return s;
 }
 
-static void queued(struct hy_outgoings *o, struct hy_outgoing *s, size_t n)
+static void mark_queued(struct hy_send_streams *o, struct hy_send_stream *s, size_t n)
 {
     hy_buf_added(&s->bytes, n);
     o->unacked += n;
@@ -88,9 +89,9 @@ static void queued(struct hy_outgoings *o, struct hy_outgoing *s, size_t n)
         hy_list_push(&o->dirty, &s->dirty);
 }
 
-int hy_outgoings_message(struct hy_outgoings *o, size_t n, uint8_t **ret_at)
+int hy_send_streams_message(struct hy_send_streams *o, size_t n, uint8_t **ret_at)
 {
-    struct hy_outgoing *s = &o->control;
+    struct hy_send_stream *s = &o->control;
     uint8_t *at;
 
     if (n > HY_CONTROL_MAX || n + 4 > s->bytes.max - s->bytes.len)
@@ -98,91 +99,90 @@ int hy_outgoings_message(struct hy_outgoings *o, size_t n, uint8_t **ret_at)
     at = hy_buf_reserve(&s->bytes, n + 4);
     if (!at)
         return -ENOMEM;
-    for (int i = 0; i < 4; i++)
-        at[i] = (uint8_t)(n >> (8 * i));
-    queued(o, s, n + 4);
+    hy_put_le(at, n, 4);
+    mark_queued(o, s, n + 4);
     *ret_at = at + 4;
     return 0;
 }
 
-static size_t room_of(const struct hy_outgoing *s)
+static size_t room_of(const struct hy_send_stream *s)
 {
-    return s->sunk ? HY_STREAM_WINDOW : (size_t)(s->limit - end_of(s));
+    return s->is_forgotten ? HY_STREAM_WINDOW : (size_t)(s->limit - end_of(s));
 }
 
-size_t hy_outgoings_room(const struct hy_outgoings *o, uint32_t id)
+size_t hy_send_streams_room(const struct hy_send_streams *o, uint32_t id)
 {
-    const struct hy_outgoing *s = find(o, id);
+    const struct hy_send_stream *s = find(o, id);
 
     assert(id != HY_STREAM_CONTROL);
     return s ? room_of(s) : HY_STREAM_WINDOW;
 }
 
-int hy_outgoings_write(struct hy_outgoings *o, uint32_t id, const uint8_t *bytes, size_t n)
+int hy_send_streams_write(struct hy_send_streams *o, uint32_t id, const uint8_t *bytes, size_t n)
 {
-    struct hy_outgoing *s;
+    struct hy_send_stream *s;
     uint8_t *at;
 
-    if (n > hy_outgoings_room(o, id))
+    if (n > hy_send_streams_room(o, id))
         return -ENOBUFS;
-    if (n == 0 || hy_idset_has(&o->sunk, id))
+    if (n == 0 || hy_idset_has(&o->forgotten, id))
         return 0;
     s = find_or_add(o, id);
     if (!s)
         return -ENOMEM;
-    if (s->sunk)
+    if (s->is_forgotten)
         return 0;
     at = hy_buf_reserve(&s->bytes, n);
     if (!at)
         return -ENOMEM;
     memcpy(at, bytes, n);
-    queued(o, s, n);
+    mark_queued(o, s, n);
     return 0;
 }
 
-bool hy_outgoings_is_forgotten(const struct hy_outgoings *o, uint32_t id)
+bool hy_send_streams_is_forgotten(const struct hy_send_streams *o, uint32_t id)
 {
-    const struct hy_outgoing *s = find(o, id);
+    const struct hy_send_stream *s = find(o, id);
 
-    return s ? s->sunk : hy_idset_has(&o->sunk, id);
+    return s ? s->is_forgotten : hy_idset_has(&o->forgotten, id);
 }
 
-size_t hy_outgoings_unacked(const struct hy_outgoings *o, uint32_t id)
+size_t hy_send_streams_unacked(const struct hy_send_streams *o, uint32_t id)
 {
-    const struct hy_outgoing *s = find(o, id);
+    const struct hy_send_stream *s = find(o, id);
 
     return s ? s->bytes.len : 0;
 }
 
-void hy_outgoings_forget(struct hy_outgoings *o, uint32_t id)
+void hy_send_streams_forget(struct hy_send_streams *o, uint32_t id)
 {
-    struct hy_outgoing *s = id == HY_STREAM_CONTROL ? NULL : hy_map_remove(&o->data, id);
+    struct hy_send_stream *s = id == HY_STREAM_CONTROL ? NULL : hy_map_remove(&o->data, id);
 
     if (s)
         stream_free(o, s);
 }
 
-static void make_ready(struct hy_outgoings *o, struct hy_outgoing *s)
+static void make_ready(struct hy_send_streams *o, struct hy_send_stream *s)
 {
     if (s->id != HY_STREAM_CONTROL && s->sent < s->released && hy_list_empty(&s->ready))
         hy_list_push(&o->ready, &s->ready);
 }
 
-void hy_outgoings_seal(struct hy_outgoings *o)
+void hy_send_streams_seal(struct hy_send_streams *o)
 {
     hy_list_each(l, &o->dirty)
     {
-        struct hy_outgoing *s = hy_container(l, struct hy_outgoing, dirty);
+        struct hy_send_stream *s = hy_container(l, struct hy_send_stream, dirty);
 
         s->sealed = end_of(s);
     }
 }
 
-void hy_outgoings_release(struct hy_outgoings *o)
+void hy_send_streams_release(struct hy_send_streams *o)
 {
     hy_list_each(l, &o->dirty)
     {
-        struct hy_outgoing *s = hy_container(l, struct hy_outgoing, dirty);
+        struct hy_send_stream *s = hy_container(l, struct hy_send_stream, dirty);
 
         s->released = s->sealed;
         if (s->released == end_of(s))
@@ -191,11 +191,11 @@ void hy_outgoings_release(struct hy_outgoings *o)
     }
 }
 
-void hy_outgoings_discard(struct hy_outgoings *o)
+void hy_send_streams_discard(struct hy_send_streams *o)
 {
     hy_list_each(l, &o->dirty)
     {
-        struct hy_outgoing *s = hy_container(l, struct hy_outgoing, dirty);
+        struct hy_send_stream *s = hy_container(l, struct hy_send_stream, dirty);
         size_t kept = (size_t)(s->released - s->acked);
 
         hy_list_remove(l);
@@ -205,51 +205,51 @@ void hy_outgoings_discard(struct hy_outgoings *o)
     }
 }
 
-bool hy_outgoings_ready(const struct hy_outgoings *o)
+bool hy_send_streams_ready(const struct hy_send_streams *o)
 {
     return o->control.sent < o->control.released || !hy_list_empty(&o->ready);
 }
 
-int hy_outgoings_emit(struct hy_outgoings *o, struct hy_buf *out)
+int hy_send_streams_emit(struct hy_send_streams *o, struct hy_buf *out)
 {
-    struct hy_outgoing *s = &o->control;
+    struct hy_send_stream *s = &o->control;
     struct hy_frame f = {.type = HY_FRAME_DATA};
     int rc;
 
     if (s->sent == s->released) {
         if (hy_list_empty(&o->ready))
             return 0;
-        s = hy_container(o->ready.next, struct hy_outgoing, ready);
+        s = hy_container(o->ready.next, struct hy_send_stream, ready);
     }
     f.stream = s->id;
     f.offset = s->sent;
     f.bytes = hy_buf_bytes(&s->bytes) + (s->sent - s->acked);
-    f.n = s->released - s->sent < PIECE ? (size_t)(s->released - s->sent) : PIECE;
-    rc = hy_frame_lost() ? -ECONNRESET : hy_frame_append(out, &f);
+    f.n = s->released - s->sent < CHUNK ? (size_t)(s->released - s->sent) : CHUNK;
+    rc = hy_fault_frame_lost() ? -ECONNRESET : hy_frame_append(out, &f);
     if (rc < 0)
         return rc;
     s->sent += f.n;
     if (s->highest < s->sent)
         s->highest = s->sent;
-    hy_list_remove(&s->ready); /* to the end of the queue, if there is more */
+    hy_list_remove(&s->ready); /* make_ready appends it again if there is more */
     make_ready(o, s);
     return 1;
 }
 
-/* The other end has forgotten the stream: writing goes on, into nothing. */
-static void sink(struct hy_outgoings *o, struct hy_outgoing *s)
+/* The peer has forgotten the stream: discards its data, now and later. */
+static void mark_forgotten(struct hy_send_streams *o, struct hy_send_stream *s)
 {
     o->unacked -= s->bytes.len;
     hy_buf_done(&s->bytes);
-    s->sunk = true;
+    s->is_forgotten = true;
     s->acked = s->sent = s->released = s->sealed = 0;
     hy_list_remove(&s->ready);
     hy_list_remove(&s->dirty);
-    if (hy_list_empty(&s->roomy))
-        hy_list_push(&o->roomy, &s->roomy);
+    if (hy_list_empty(&s->writable))
+        hy_list_push(&o->writable, &s->writable);
 }
 
-static void advance(struct hy_outgoings *o, struct hy_outgoing *s, uint64_t offset, uint64_t limit)
+static void advance(struct hy_send_streams *o, struct hy_send_stream *s, uint64_t offset, uint64_t limit)
 {
     size_t before = room_of(s), n = (size_t)(offset - s->acked);
 
@@ -260,33 +260,33 @@ static void advance(struct hy_outgoings *o, struct hy_outgoing *s, uint64_t offs
         s->sent = offset;
     if (s->sent == s->released)
         hy_list_remove(&s->ready);
-    if (s->bytes.len == 0 && s->bytes.cap > PIECE)
+    if (s->bytes.len == 0 && s->bytes.cap > CHUNK)
         hy_buf_shrink(&s->bytes);
     if (s->id == HY_STREAM_CONTROL)
         return;
-    /* However generous the other end is, no more than a window is kept here. */
+    /* Whatever the peer allows, at most one window is buffered. */
     if (limit > offset + HY_STREAM_WINDOW)
         limit = offset + HY_STREAM_WINDOW;
     if (limit <= s->limit)
         return;
     s->limit = limit;
-    if (before < HY_STREAM_WINDOW / 4 && hy_list_empty(&s->roomy))
-        hy_list_push(&o->roomy, &s->roomy);
+    if (before < HY_STREAM_WINDOW / 4 && hy_list_empty(&s->writable))
+        hy_list_push(&o->writable, &s->writable);
 }
 
-int hy_outgoings_credit(struct hy_outgoings *o, uint32_t id, uint64_t offset, uint64_t limit,
+int hy_send_streams_credit(struct hy_send_streams *o, uint32_t id, uint64_t offset, uint64_t limit,
                         const char **ret_why)
 {
-    struct hy_outgoing *s = find(o, id);
+    struct hy_send_stream *s = find(o, id);
 
-    if (!s || s->sunk)
+    if (!s || s->is_forgotten)
         return 0;
     if (offset == UINT64_MAX && id != HY_STREAM_CONTROL) {
-        sink(o, s);
+        mark_forgotten(o, s);
         return 0;
     }
     if (offset > s->highest) {
-        *ret_why = "it acknowledges what was not sent";
+        *ret_why = "acknowledgement of bytes that were not sent";
         return -EPROTO;
     }
     if (offset >= s->acked)
@@ -294,20 +294,20 @@ int hy_outgoings_credit(struct hy_outgoings *o, uint32_t id, uint64_t offset, ui
     return 0;
 }
 
-void hy_outgoings_resume_begin(struct hy_outgoings *o)
+void hy_send_streams_resume_begin(struct hy_send_streams *o)
 {
     o->round++;
 }
 
-int hy_outgoings_resume(struct hy_outgoings *o, uint32_t id, uint64_t offset, uint64_t limit,
+int hy_send_streams_resume(struct hy_send_streams *o, uint32_t id, uint64_t offset, uint64_t limit,
                         const char **ret_why)
 {
-    struct hy_outgoing *s = find(o, id);
+    struct hy_send_stream *s = find(o, id);
 
-    if (!s || s->sunk)
+    if (!s || s->is_forgotten)
         return 0;
     if (offset < s->acked || offset > s->highest) {
-        *ret_why = offset < s->acked ? "it has lost what it had acknowledged" : "it has what was not sent";
+        *ret_why = offset < s->acked ? "mark below an earlier acknowledgement" : "mark beyond the bytes that were sent";
         return -EPROTO;
     }
     advance(o, s, offset, limit);
@@ -318,19 +318,19 @@ int hy_outgoings_resume(struct hy_outgoings *o, uint32_t id, uint64_t offset, ui
 }
 
 /*
- * A stream that the other end did not name: it has either seen nothing of it,
- * and gets everything, or forgotten it. Once something was acknowledged it can
- * only be the latter.
+ * The peer has either received nothing of a stream that it did not list, and
+ * everything is sent again, or forgotten it. If something was acknowledged, it
+ * has forgotten it.
  */
-void hy_outgoings_resume_end(struct hy_outgoings *o)
+void hy_send_streams_resume_end(struct hy_send_streams *o)
 {
-    struct hy_outgoing *s;
+    struct hy_send_stream *s;
 
     for (size_t i = 0; (s = hy_map_next(&o->data, &i));) {
-        if (s->round == o->round || s->sunk)
+        if (s->round == o->round || s->is_forgotten)
             continue;
         if (s->acked > 0) {
-            sink(o, s);
+            mark_forgotten(o, s);
             continue;
         }
         s->sent = 0;
@@ -340,17 +340,17 @@ void hy_outgoings_resume_end(struct hy_outgoings *o)
         o->control.sent = o->control.acked;
 }
 
-int hy_outgoings_take_roomy(struct hy_outgoings *o, uint32_t *ret_id)
+int hy_send_streams_take_writable(struct hy_send_streams *o, uint32_t *ret_id)
 {
-    struct hy_outgoing *s;
+    struct hy_send_stream *s;
 
-    if (hy_list_empty(&o->roomy))
+    if (hy_list_empty(&o->writable))
         return 0;
-    s = hy_container(o->roomy.next, struct hy_outgoing, roomy);
-    hy_list_remove(&s->roomy);
+    s = hy_container(o->writable.next, struct hy_send_stream, writable);
+    hy_list_remove(&s->writable);
     *ret_id = s->id;
-    /* Its owner may never forget it; then a number is all that stays. */
-    if (s->sunk && hy_idset_add(&o->sunk, s->id) == 0) {
+    /* The owner may never forget it; then only its number is kept. */
+    if (s->is_forgotten && hy_idset_add(&o->forgotten, s->id) == 0) {
         hy_map_remove(&o->data, s->id);
         stream_free(o, s);
     }

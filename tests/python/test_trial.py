@@ -302,7 +302,7 @@ def test_an_agent_that_is_gone_is_mentioned(tmp_path):
         raise ValueError("bad")
 
     done = run(tmp_path, training, env={"HOPYARD_SOCKET": str(tmp_path / "none"), "HOPYARD_TAG": "1.1.1"})
-    assert done.status == 1 and "ValueError: bad\nhopyard: nobody answers on" in done.stderr
+    assert done.status == 1 and "ValueError: bad\nhopyard: cannot connect to" in done.stderr
 
 
 def test_a_missing_module_is_a_sentence(tmp_path, listener):

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The wire: frames, streams that survive, keys that are proven, links, local sockets. */
-#include "wire_bounds.h"
+#include "wire_limits.h"
 #include "wire_streams.h"
 #include "wire_links.h"
 #include "wire_proofs.h"
@@ -59,7 +59,7 @@ int main(void)
         T(test_pings_keep_a_quiet_session_alive),
         T(test_a_stall_of_ones_own_is_not_taken_for_silence),
         T(test_a_paused_net_reads_nothing_and_gives_nobody_up),
-        T(test_a_dialler_gives_up_when_nobody_answers),
+        T(test_a_dialer_gives_up_when_nobody_answers),
         T(test_an_agent_whose_session_is_not_known_any_more_is_told_so),
         T(test_a_second_agent_of_a_name_waits_until_the_first_is_given_up),
         T(test_closing_still_sends_what_is_queued),
@@ -67,8 +67,8 @@ int main(void)
         T(test_nobody_lingers_for_an_end_that_has_closed),
         T(test_a_peer_may_be_closed_within_its_own_message),
         T(test_many_agents_at_once),
-        T(test_listening_and_dialling_refuse_what_makes_no_sense),
-        T(test_a_host_is_dialled_by_its_name),
+        T(test_listening_and_dialing_refuse_what_makes_no_sense),
+        T(test_a_host_is_dialed_by_its_name),
 
         T(test_local_messages_of_every_size_come_and_go),
         T(test_local_end_waits_until_all_is_written),

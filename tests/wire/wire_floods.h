@@ -65,8 +65,8 @@ static void test_refused_connections_fill_neither_the_log_nor_the_memory(void **
             most = w.driver.net->handles > most ? w.driver.net->handles : most;
         }
     }
-    world_until(&w, w.driver.net->greeting_count == 0);
-    assert_in_range(most, 1, HY_GREETINGS_MAX + HY_ACCEPTS_MAX + 3); /* the timer, the listener, the agent's link */
+    world_until(&w, w.driver.net->pending_count == 0);
+    assert_in_range(most, 1, HY_PENDING_LINKS_MAX + HY_ACCEPTS_MAX + 3); /* the timer, the listener, the agent's link */
     lines = log_count("");
     assert_in_range(lines, 1, 2 * HY_LOG_BURST); /* with one every 10 s, should this take so long */
     hy_log_flush();
@@ -79,9 +79,9 @@ static void test_refused_connections_fill_neither_the_log_nor_the_memory(void **
 
 static const struct hy_link *link_with_tls(struct hy_net *net)
 {
-    hy_list_each(it, &net->greetings)
+    hy_list_each(it, &net->pending_links)
     {
-        const struct hy_link *l = hy_container(it, struct hy_link, greeting);
+        const struct hy_link *l = hy_container(it, struct hy_link, pending);
 
         if (l->tls)
             return l;
@@ -102,7 +102,7 @@ static void test_a_flood_of_idle_connections_does_not_evict_who_has_the_key(void
 {
     hy_cleanup_buf struct hy_buf out;
     uint8_t key[HY_KEY_SIZE], in[4096];
-    static int idle[HY_GREETINGS_MAX + 10];
+    static int idle[HY_PENDING_LINKS_MAX + 10];
     int fd;
     struct hy_tls_context *c;
     struct hy_tls *t;
@@ -124,12 +124,12 @@ static void test_a_flood_of_idle_connections_does_not_evict_who_has_the_key(void
         world_step(&w);
     }
     world_until(&w, link_with_tls(w.driver.net));
-    connect_idle(&w, idle, HY_GREETINGS_MAX + 10);
-    world_until(&w, log_count("too many connections that have not said hello") > 10);
-    assert_int_equal(w.driver.net->greeting_count, HY_GREETINGS_MAX);
+    connect_idle(&w, idle, HY_PENDING_LINKS_MAX + 10);
+    world_until(&w, log_count("too many connections that have not sent a Hello") > 10);
+    assert_int_equal(w.driver.net->pending_count, HY_PENDING_LINKS_MAX);
     assert_non_null(link_with_tls(w.driver.net));
     assert_true(read(fd, in, sizeof in) > 0); /* the driver's part of the handshake */
-    for (int i = 0; i < HY_GREETINGS_MAX + 10; i++)
+    for (int i = 0; i < HY_PENDING_LINKS_MAX + 10; i++)
         close(idle[i]);
     close(fd);
     log_end();
@@ -156,12 +156,12 @@ static void test_without_descriptors_a_listener_pauses_and_goes_on_later(void **
     while (uv_is_active((uv_handle_t *)&w.driver.net->listener.poll))
         uv_run(&w.loop, UV_RUN_NOWAIT);
     assert_true(uv_is_active((uv_handle_t *)&w.driver.net->listener.pause));
-    assert_int_equal(w.driver.net->greeting_count, 0);
+    assert_int_equal(w.driver.net->pending_count, 0);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
-    world_until(&w, w.driver.net->greeting_count == 1);
+    world_until(&w, w.driver.net->pending_count == 1);
     close(fd);
     log_begin();
-    world_until(&w, w.driver.net->greeting_count == 0);
+    world_until(&w, w.driver.net->pending_count == 0);
     log_end();
     world_done(&w);
 }
@@ -225,7 +225,7 @@ static void test_local_strangers_cost_neither_memory_nor_log(void **state)
     assert_int_equal(status, 0);
     while (uv_run(&r.loop, UV_RUN_NOWAIT) && ++turns % 200)
         continue;
-    assert_in_range(log_count("it belongs to another user"), 1, 2 * HY_LOG_BURST);
+    assert_in_range(log_count("the client belongs to another user"), 1, 2 * HY_LOG_BURST);
     assert_int_equal(r.opens, 0);
     log_end();
     assert_int_equal(room_visit(&r, visit_sizes), 0);

@@ -140,7 +140,7 @@ static void test_a_silent_agent_is_given_up(void **state)
     world_until(&w, w.driver.ups == 1 && w.agents[0].ups == 1);
     side_close(&w.agents[0]);
     world_until(&w, w.driver.gones == 1);
-    assert_non_null(strstr(w.driver.why, "nothing was heard from 127.0.0.1:"));
+    assert_non_null(strstr(w.driver.why, "nothing received from 127.0.0.1:"));
     log_end();
     world_done(&w);
 }
@@ -206,7 +206,7 @@ static void test_a_paused_net_reads_nothing_and_gives_nobody_up(void **state)
     world_done(&w);
 }
 
-static void test_a_dialler_gives_up_when_nobody_answers(void **state)
+static void test_a_dialer_gives_up_when_nobody_answers(void **state)
 {
     struct world w;
 
@@ -218,7 +218,7 @@ static void test_a_dialler_gives_up_when_nobody_answers(void **state)
     world_until(&w, w.agents[0].gones == 1);
     assert_non_null(strstr(w.agents[0].why, "no answer from 127.0.0.1:"));
     assert_non_null(strstr(w.agents[0].why, "connection refused"));
-    assert_int_equal(log_count("dialling again"), 1);
+    assert_int_equal(log_count("reconnecting"), 1);
     log_end();
     world_done(&w);
 }
@@ -234,7 +234,7 @@ static void test_an_agent_whose_session_is_not_known_any_more_is_told_so(void **
     world_until(&w, w.driver.ups == 1 && w.agents[0].ups == 1);
     hy_peer_close(w.driver.peer, 0);
     world_until(&w, w.agents[0].gones == 1);
-    assert_string_equal(w.agents[0].why, "the driver does not know this agent any more");
+    assert_string_equal(w.agents[0].why, "the driver no longer has a session for this agent");
     assert_int_equal(w.driver.ups, 1);
     assert_int_equal(w.driver.gones, 0);
     log_end();
@@ -251,7 +251,7 @@ static void test_a_second_agent_of_a_name_waits_until_the_first_is_given_up(void
     assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
     world_until(&w, w.driver.ups == 1 && w.agents[0].ups == 1);
     assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
-    world_until(&w, log_count("another agent of this name is connected") > 0);
+    world_until(&w, log_count("another agent with this name is connected") > 0);
     assert_int_equal(w.driver.ups, 1);
     assert_int_equal(w.agents[1].ups, 0);
     assert_int_equal(side_send(&w.agents[0], w.agents[0].peer), 0); /* the first one goes on */
@@ -366,7 +366,7 @@ static void test_many_agents_at_once(void **state)
     world_done(&w);
 }
 
-static void test_listening_and_dialling_refuse_what_makes_no_sense(void **state)
+static void test_listening_and_dialing_refuse_what_makes_no_sense(void **state)
 {
     struct hy_err err = {0};
     struct hy_peer *p;
@@ -389,7 +389,7 @@ static void test_listening_and_dialling_refuse_what_makes_no_sense(void **state)
     world_done(&w);
 }
 
-static void test_a_host_is_dialled_by_its_name(void **state)
+static void test_a_host_is_dialed_by_its_name(void **state)
 {
     struct world w;
     struct side *a = &w.agents[0];

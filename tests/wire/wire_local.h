@@ -133,7 +133,7 @@ static void test_a_stale_socket_is_replaced_and_a_live_one_is_not(void **state)
     assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
     close(fd); /* its file stays, as after a kill -9 */
     assert_int_equal(hy_local_connect(r.folder.file, &err), -ECONNREFUSED);
-    assert_non_null(strstr(err.text, "nobody answers on"));
+    assert_non_null(strstr(err.text, "cannot connect to"));
     assert_int_equal(hy_local_listen(&r.loop, r.folder.file, &room_events, &r, &r.local, &err), 0);
     assert_int_equal(hy_local_listen(&r.loop, r.folder.file, &room_events, &r, &other, &err), -EADDRINUSE);
     assert_non_null(strstr(err.text, "another process listens on"));
@@ -142,7 +142,7 @@ static void test_a_stale_socket_is_replaced_and_a_live_one_is_not(void **state)
     longer[0] = '/';
     longer[299] = '\0';
     assert_int_equal(hy_local_listen(&r.loop, longer, &room_events, &r, &other, &err), -ENAMETOOLONG);
-    assert_non_null(strstr(err.text, "has 299 bytes and may have 107"));
+    assert_non_null(strstr(err.text, "has 299 bytes (the limit is 107)"));
     assert_int_equal(hy_local_connect(longer, &err), -ENAMETOOLONG);
     assert_null(other);
     room_done(&r);

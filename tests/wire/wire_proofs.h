@@ -75,7 +75,7 @@ static void test_a_key_file_is_private_and_reads_back(void **state)
     assert_non_null(strstr(err.text, "chmod 600"));
     assert_int_equal(hy_file_write(f.file, "0123456789abcdef\n", 17, 0600), 0);
     assert_int_equal(hy_key_read(f.file, key, &err), -EINVAL);
-    assert_non_null(strstr(err.text, "is no key file"));
+    assert_non_null(strstr(err.text, "is not a key file"));
     assert_int_equal(hy_key_read(f.path, key, &err), -EINVAL);
     assert_int_equal(hy_key_read("/nowhere/key", key, &err), -ENOENT);
     assert_int_equal(hy_remove_tree(f.path), 0);
@@ -159,7 +159,7 @@ static void test_a_hello_that_makes_no_sense_is_refused(void **state)
     m.session = (ProtobufCBinaryData){3, session};
     n = hy__hello__pack(&m, bytes);
     assert_int_equal(hy_hello_parse(bytes, n, &h, &why), -EPROTO);
-    assert_string_equal(why, "a hello without a session");
+    assert_string_equal(why, "Hello without a session");
     memset(bytes, 0xff, sizeof bytes);
     assert_int_equal(hy_hello_parse(bytes, sizeof bytes, &h, &why), -EPROTO);
     assert_int_equal(hy_hello_parse(bytes, 300000, &h, &why), -EPROTO);
@@ -382,18 +382,18 @@ static const struct impostor {
     int gones;     /* ... or ends at once, since it has broken the protocol */
 } impostors[] = {
     {say_plain_text, "why=\"not TLS\"", 0, 0},
-    {claim_a_long_hello, "why=\"a TLS hello that is too long, or empty\"", 0, 0},
-    {say_more_than_a_hello, "why=\"more than a TLS hello before the key is proven\"", 0, 0},
+    {claim_a_long_hello, "why=\"ClientHello too long or empty\"", 0, 0},
+    {say_more_than_a_hello, "why=\"more than a ClientHello before the key is proven\"", 0, 0},
     {break_off, "why=\"connection lost\"", 0, 0},
     {show_certificate, "identity= why=", 0, 0},
     {use_a_wrong_key, "identity= why=\"binder does not verify\"", 0, 0},
-    {be_a_stranger, "why=\"an identity that is not known here\"", 0, 0},
-    {say_garbage, "identity=mallory why=\"a frame of an unknown version\"", 0, 0},
-    {say_too_much, "identity=mallory why=\"a frame that is too long\"", 0, 0},
-    {say_no_hello, "identity=mallory why=\"it has not said hello\"", 0, 0},
-    {say_hello_and_nonsense, "identity=mallory why=\"a message that cannot be read\"", 1, 1},
+    {be_a_stranger, "why=\"unknown identity\"", 0, 0},
+    {say_garbage, "identity=mallory why=\"unknown frame version\"", 0, 0},
+    {say_too_much, "identity=mallory why=\"frame too long\"", 0, 0},
+    {say_no_hello, "identity=mallory why=\"the first frame is not a Hello\"", 0, 0},
+    {say_hello_and_nonsense, "identity=mallory why=\"malformed control message\"", 1, 1},
     {say_hello_and_half_a_frame, "identity=mallory why=\"connection lost\"", 1, 0},
-    {say_hello_twice, "identity=mallory why=\"a frame of another kind of connection\"", 1, 1},
+    {say_hello_twice, "identity=mallory why=\"unexpected frame type on a session\"", 1, 1},
 };
 
 static void test_whoever_should_not_be_there_is_dropped_with_one_line(void **state)
@@ -486,7 +486,7 @@ static void test_an_agent_tells_nothing_to_a_server_without_the_key(void **state
     }
     assert_true(tries > 0);
     assert_int_equal(a->ups, 0);
-    assert_non_null(strstr(a->why, "no answer from 127.0.0.1:"));
+    assert_non_null(strstr(a->why, "does not prove the key"));
     assert_int_equal(log_count("certificate verify failed"), 1);
     if (ssl) {
         SSL_free(ssl);
@@ -525,12 +525,12 @@ static void test_who_connects_and_says_nothing_is_dropped(void **state)
     log_begin();
     assert_int_equal(world_init(&w, LONG_MS), 0);
     fd = connect_raw(&w);
-    world_until(&w, w.driver.net->greeting_count == 1);
-    l = hy_container(w.driver.net->greetings.next, struct hy_link, greeting);
-    l->started -= HY_GREETING_MS; /* as if it had been there for so long */
+    world_until(&w, w.driver.net->pending_count == 1);
+    l = hy_container(w.driver.net->pending_links.next, struct hy_link, pending);
+    l->started -= HY_HELLO_TIMEOUT_MS; /* as if it had been there for so long */
     hy_net_wake(w.driver.net, hy_net_now(w.driver.net));
-    world_until(&w, w.driver.net->greeting_count == 0);
-    assert_int_equal(log_count("it has not said hello in time"), 1);
+    world_until(&w, w.driver.net->pending_count == 0);
+    assert_int_equal(log_count("timeout waiting for the Hello"), 1);
     assert_int_equal(log_count(""), 1);
     log_end();
     close(fd);
@@ -540,23 +540,23 @@ static void test_who_connects_and_says_nothing_is_dropped(void **state)
 /* Connections that say nothing do not keep an honest agent out. */
 static void test_half_open_connections_are_bounded(void **state)
 {
-    static int fds[HY_GREETINGS_MAX + 10];
+    static int fds[HY_PENDING_LINKS_MAX + 10];
     struct world w;
 
     (void)state;
     need_descriptors(2 * HY_COUNT(fds) + 100);
     log_begin();
     assert_int_equal(world_init(&w, LONG_MS), 0);
-    for (int i = 0; i < HY_GREETINGS_MAX + 10; i++) {
+    for (int i = 0; i < HY_PENDING_LINKS_MAX + 10; i++) {
         fds[i] = connect_raw(&w);
         world_step(&w);
     }
-    world_until(&w, log_count("too many connections that have not said hello") == 10);
-    assert_int_equal(w.driver.net->greeting_count, HY_GREETINGS_MAX);
+    world_until(&w, log_count("too many connections that have not sent a Hello") == 10);
+    assert_int_equal(w.driver.net->pending_count, HY_PENDING_LINKS_MAX);
     assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
     world_until(&w, w.driver.ups == 1 && w.agents[0].ups == 1);
     log_end();
-    for (int i = 0; i < HY_GREETINGS_MAX + 10; i++)
+    for (int i = 0; i < HY_PENDING_LINKS_MAX + 10; i++)
         close(fds[i]);
     world_done(&w);
 }

@@ -592,7 +592,7 @@ static void test_streams_open_at_a_time_are_bounded(void **state)
     for (id = 1; rc == 0 && id < 10000; id++)
         rc = raw_data(&b, id, 0, &byte, 1);
     assert_int_equal(rc, -EPROTO);
-    assert_int_equal(id, HY_INCOMING_MAX + 2);
+    assert_int_equal(id, HY_RECV_STREAMS_MAX + 2);
     assert_int_equal(hy_mux_output(b.mux, &b.wire, 100), 0);
     assert_int_equal(raw_data(&b, 20000, 0, &byte, 1), 0);
     end_done(&b);
