@@ -3,7 +3,7 @@
 #include "wire_limits.h"
 #include "wire_streams.h"
 #include "wire_links.h"
-#include "wire_proofs.h"
+#include "wire_auth.h"
 #include "wire_local.h"
 #include "wire_floods.h"
 

@@ -5,7 +5,7 @@
 
 #include <sys/wait.h>
 
-#include "wire_room.h"
+#include "wire_echo_server.h"
 
 #define FLOOD 100
 #define REFUSED 20000

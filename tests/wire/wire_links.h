@@ -3,7 +3,7 @@
 #ifndef HY_TESTS_WIRE_LINKS_H
 #define HY_TESTS_WIRE_LINKS_H
 
-#include "wire_world.h"
+#include "wire_cluster.h"
 
 #define SHORT_MS 300
 

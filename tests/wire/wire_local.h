@@ -7,7 +7,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#include "wire_room.h"
+#include "wire_echo_server.h"
 
 static void test_local_messages_of_every_size_come_and_go(void **state)
 {

@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "wire/message.h"
 #include "wire/tls.h"
-#include "wire_room.h"
+#include "wire_echo_server.h"
 
 /* ---- keys ------------------------------------------------------------------------------------- */
 

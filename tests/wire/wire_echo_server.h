@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "wire/local.h"
-#include "wire_world.h"
+#include "wire_cluster.h"
 
 struct folder {
     char path[64], file[96];
