@@ -63,7 +63,8 @@ static int begin(struct mirror *m, struct hy_err *err)
 {
     const struct agent *a = m->trial->agent;
     hy_cleanup_free char *url = hy_fs_join(a->welcomed->welcome->url, m->trial->dir + strlen(a->root) + 1);
-    hy_cleanup_free char *limit = hy_asprintf("%llu", (unsigned long long)hy_bounds_transfer(a->welcomed->welcome->max_transfer));
+    const uint64_t max_transfer = hy_limits_transfer(a->welcomed->welcome->max_transfer);
+    hy_cleanup_free char *limit = hy_asprintf("%llu", (unsigned long long)max_transfer);
     char *argv[] = {(char *)"hopyard", (char *)"agent", (char *)"--mirror", m->trial->dir, url, limit, NULL};
     struct hy_helper_spec spec = {.file = "/proc/self/exe", .argv = argv, .env = a->env};
     int ends[2], rc;

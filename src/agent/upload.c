@@ -9,7 +9,7 @@
  * (hdfs_mirror.c), and over this link only if that fails.
  *
  * Holes are not sent: only the data of a file is, in pieces. A trial that has left more
- * than the limit (--max-transfer, wire/bounds.h) fails, and none of its files is sent.
+ * than the limit (--max-transfer, wire/limits.h) fails, and none of its files is sent.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -114,7 +114,7 @@ void hy_agent_upload_free(struct upload *u)
 
 static uint64_t limit_of(const struct trial *t)
 {
-    return hy_bounds_transfer(t->agent->welcomed->welcome->max_transfer);
+    return hy_limits_transfer(t->agent->welcomed->welcome->max_transfer);
 }
 
 /* Keeps the first reason. Announced bytes are still sent, so that the driver knows when it has them all. */
@@ -340,7 +340,7 @@ static void cannot_send(struct trial *t, const char *name, int error)
 /* Its name and its length, as the driver takes them. */
 static bool can_be_named(struct trial *t)
 {
-    const char *wrong = hy_bounds_path(name_of(t));
+    const char *wrong = hy_limits_check_path(name_of(t));
 
     if (wrong)
         fail_upload(t, "its file '%.200s' cannot be copied to the project: its path %s", name_of(t), wrong);

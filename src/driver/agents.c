@@ -492,7 +492,7 @@ static void on_up(void *arg, struct hy_peer *p)
     w.host = host;
     w.url = (char *)(d->remote ? hy_remote_logdir(d) : "");
     w.metric = d->spec->metric;
-    w.max_transfer = hy_bounds_transfer(d->spec->max_transfer);
+    w.max_transfer = hy_limits_transfer(d->spec->max_transfer);
     m.body_case = HY__CONTROL__BODY_WELCOME;
     m.welcome = &w;
     announce_function(d, a, &w);
@@ -596,7 +596,7 @@ static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
 
     if (!a)
         return;
-    if (hy_bounds_exceeded(m, excess, sizeof excess))
+    if (hy_limits_exceeded(m, excess, sizeof excess))
         hy_agents_condemn(a, "%s", excess);
     if (!drop_if_condemned(d, a))
         return;

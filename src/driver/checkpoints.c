@@ -184,7 +184,7 @@ int hy_checkpoint_send(struct driver *d, struct agent *a, struct trial *t, Hy__S
     s = sending_new(a, t);
     if (!s)
         return -ENOMEM;
-    if (list_files(s, start, dir, folder, hy_bounds_transfer(d->spec->max_transfer)) < 0) {
+    if (list_files(s, start, dir, folder, hy_limits_transfer(d->spec->max_transfer)) < 0) {
         sending_free(a, s);
         return -ENOMEM;
     }

@@ -431,7 +431,7 @@ static struct output *output_new(struct driver *d, struct agent *a, struct trial
 /* Agents keep to these by themselves (agent/upload.c). */
 static bool is_within_limits(struct output *o, const Hy__Output *m)
 {
-    uint64_t limit = hy_bounds_transfer(o->driver->spec->max_transfer);
+    uint64_t limit = hy_limits_transfer(o->driver->spec->max_transfer);
     char text[40];
 
     o->file_count += m->offset == 0;

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "wire/local.h"
 
-#define READ_AHEAD (64u * 1024) /* bytes after a message that may be read with it */
+#define READ_AHEAD (64u * 1024) /* bytes after a message that are read with it */
 
 int hy_agent_client_init(struct hy_agent_client *c, const char *tag, struct hy_err *err)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The client end of the agent's socket, in the process of a trial: reports, ranks of a training, nodes of a cluster.
+ * The client end of the agent's socket, in a trial's process: reports, ranks of a training, nodes of a cluster.
  * Blocking, without a loop.
  */
 #ifndef HY_WIRE_AGENT_CLIENT_H
@@ -17,7 +17,7 @@ struct hy_agent_client {
     struct hy_buf rest, message; /* private */
 };
 
-/* Copies `tag`. -ENOMEM leaves it in a state for _done. */
+/* Copies `tag`. Call _done after an error too. */
 int hy_agent_client_init(struct hy_agent_client *c, const char *tag, struct hy_err *err);
 void hy_agent_client_done(struct hy_agent_client *c);
 

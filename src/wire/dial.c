@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dialling: an address is looked up, connected to, and tried again. */
+/* Dialing: looks an address up, connects to it, and retries with backoff. */
 #include "wire/net.h"
 
 #include <errno.h>
@@ -11,24 +11,24 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "wire/seam.h"
+#include "wire/faults.h"
 
 struct lookup {
     uv_getaddrinfo_t request;
     struct hy_net *net;
-    struct hy_peer *peer; /* NULL: nobody waits for it any more */
+    struct hy_peer *peer; /* NULL: the peer is gone, ignore the result */
 };
 
 struct hy_dial {
     char *host;
     uint16_t port;
     uint8_t key[HY_KEY_SIZE];
-    struct lookup *lookup; /* under way */
-    unsigned tries;        /* names with several addresses: one after the other */
-    int64_t again_at;
-    int64_t wait_ms; /* that it waited the last time; 0: it has not */
-    bool complained; /* one line in the log until it works again */
-    char why[120];   /* what was wrong the last time */
+    struct lookup *lookup; /* in flight; NULL: none */
+    unsigned tries;        /* selects the address, if a name has several */
+    int64_t retry_at;
+    int64_t backoff_ms; /* the last one; 0: none yet */
+    bool warned;        /* one warning per outage */
+    char why[120];      /* the last error */
 };
 
 void hy_dial_free(struct hy_dial *d)
@@ -51,26 +51,26 @@ struct hy_tls *hy_dial_tls(const struct hy_peer *p)
 
 const char *hy_dial_why(const struct hy_peer *p)
 {
-    return p->dial && p->dial->why[0] ? p->dial->why : "nothing came back";
+    return p->dial && p->dial->why[0] ? p->dial->why : "no response";
 }
 
-void hy_dial_again(struct hy_peer *p, bool was_good, const char *why)
+void hy_dial_retry(struct hy_peer *p, bool was_stable, const char *why)
 {
     struct hy_dial *d = p->dial;
 
-    if (was_good) {
-        d->wait_ms = 0;
-        d->complained = false;
+    if (was_stable) {
+        d->backoff_ms = 0;
+        d->warned = false;
     }
     snprintf(d->why, sizeof d->why, "%s", why);
-    hy_log(d->complained ? HY_LOG_DEBUG : HY_LOG_WARN, "link lost, dialling again address=%s why=\"%s\"",
+    hy_log(d->warned ? HY_LOG_DEBUG : HY_LOG_WARN, "link lost, reconnecting address=%s why=\"%s\"",
            p->address, why);
-    d->complained = true;
-    d->wait_ms = d->wait_ms ? d->wait_ms * 2 : p->net->redial_ms;
-    if (d->wait_ms > HY_REDIAL_MAX_MS)
-        d->wait_ms = HY_REDIAL_MAX_MS;
-    d->again_at = hy_net_now(p->net) + d->wait_ms;
-    hy_net_wake(p->net, d->again_at);
+    d->warned = true;
+    d->backoff_ms = d->backoff_ms ? d->backoff_ms * 2 : p->net->redial_ms;
+    if (d->backoff_ms > HY_REDIAL_MAX_MS)
+        d->backoff_ms = HY_REDIAL_MAX_MS;
+    d->retry_at = hy_net_now(p->net) + d->backoff_ms;
+    hy_net_wake(p->net, d->retry_at);
 }
 
 /* ---- connecting ------------------------------------------------------------------------- */
@@ -94,7 +94,7 @@ static void connect_to(struct hy_peer *p, const struct sockaddr *where)
     int rc = hy_link_new(p->net, p, &l);
 
     if (rc < 0) {
-        hy_dial_again(p, false, uv_strerror(rc));
+        hy_dial_retry(p, false, uv_strerror(rc));
         return;
     }
     p->link = l;
@@ -103,7 +103,7 @@ static void connect_to(struct hy_peer *p, const struct sockaddr *where)
     if (rc < 0)
         hy_link_cut(l, uv_strerror(rc));
     else
-        hy_net_wake(p->net, l->started + HY_GREETING_MS);
+        hy_net_wake(p->net, l->started + HY_HELLO_TIMEOUT_MS);
 }
 
 /* ---- looking up --------------------------------------------------------------------------- */
@@ -129,7 +129,7 @@ static void on_lookup(uv_getaddrinfo_t *request, int status, struct addrinfo *fo
         hy_net_enter(net);
         p->dial->lookup = NULL;
         if (status < 0 || !found)
-            hy_dial_again(p, false, uv_strerror(status < 0 ? status : UV_EAI_NONAME));
+            hy_dial_retry(p, false, uv_strerror(status < 0 ? status : UV_EAI_NONAME));
         else
             connect_to(p, pick(found, p->dial->tries++));
         hy_net_leave(net);
@@ -151,7 +151,7 @@ static void look_up(struct hy_peer *p)
            : UV_ENOMEM;
     if (rc < 0) {
         free(u);
-        hy_dial_again(p, false, uv_strerror(rc));
+        hy_dial_retry(p, false, uv_strerror(rc));
         return;
     }
     u->net = p->net;
@@ -165,7 +165,7 @@ static void dial_now(struct hy_peer *p)
     struct hy_dial *d = p->dial;
     struct sockaddr_storage where = {0};
 
-    d->again_at = HY_NEVER;
+    d->retry_at = HY_NEVER;
     if (uv_ip4_addr(d->host, d->port, (struct sockaddr_in *)&where) == 0 ||
         uv_ip6_addr(d->host, d->port, (struct sockaddr_in6 *)&where) == 0)
         connect_to(p, (const struct sockaddr *)&where);
@@ -177,18 +177,18 @@ int64_t hy_dial_tick(struct hy_peer *p, int64_t now)
 {
     struct hy_link *l = p->link;
 
-    if (l && l->state < HY_LINK_UP && l->started + HY_GREETING_MS <= now) {
+    if (l && l->state < HY_LINK_UP && l->started + HY_HELLO_TIMEOUT_MS <= now) {
         hy_link_cut(l, "no answer in time");
-        return HY_NEVER; /* hy_dial_again has set the timer */
+        return HY_NEVER; /* hy_dial_retry has set the timer */
     }
     if (l)
-        return l->state < HY_LINK_UP ? l->started + HY_GREETING_MS : HY_NEVER;
-    if (p->dial->again_at <= now)
+        return l->state < HY_LINK_UP ? l->started + HY_HELLO_TIMEOUT_MS : HY_NEVER;
+    if (p->dial->retry_at <= now)
         dial_now(p);
-    return p->dial->again_at;
+    return p->dial->retry_at;
 }
 
-/* ---- the front door --------------------------------------------------------------------------- */
+/* ---- public functions --------------------------------------------------------------------------- */
 
 static struct hy_dial *dial_new(const char *host, uint16_t port, const uint8_t key[HY_KEY_SIZE])
 {
@@ -224,11 +224,11 @@ int hy_net_dial(struct hy_net *net, const char *host, uint16_t port, const char 
         int rc = p->dial ? -EIO : -ENOMEM;
 
         hy_peer_free(p);
-        return hy_err_sys(err, rc, "cannot begin a session with %s", address);
+        return hy_err_sys(err, rc, "cannot start a session with %s", address);
     }
     hy_net_enter(net);
     dial_now(p);
-    hy_net_wake(net, p->heard + net->settings.silence_ms);
+    hy_net_wake(net, p->last_received + net->settings.silence_ms);
     hy_net_leave(net);
     *ret = p;
     return 0;

@@ -22,8 +22,8 @@
  *     5 PONG      nothing
  *     6 MESSAGE   local sockets only: one message
  *
- * A CREDIT whose two numbers are 2^64-1 says that the receiver has forgotten
- * the stream: nothing of it needs to be kept or sent any more.
+ * A CREDIT whose two numbers are 2^64-1 means that the receiver has forgotten
+ * the stream: the sender may discard its data.
  */
 #include "wire/frame.h"
 
@@ -45,31 +45,31 @@ static int parse_payload(struct hy_frame *f, const char **ret_why)
     switch (f->type) {
     case HY_FRAME_HELLO:
     case HY_FRAME_MESSAGE:
-        return f->stream == 0 ? 0 : bad(ret_why, "a frame that belongs to no stream names one");
+        return f->stream == 0 ? 0 : bad(ret_why, "nonzero stream in a frame without a stream");
     case HY_FRAME_PING:
     case HY_FRAME_PONG:
-        return f->stream == 0 && f->n == 0 ? 0 : bad(ret_why, "a ping that is not empty");
+        return f->stream == 0 && f->n == 0 ? 0 : bad(ret_why, "ping with a payload");
     case HY_FRAME_DATA:
         if (f->n <= 8)
-            return bad(ret_why, "a data frame without data");
+            return bad(ret_why, "data frame without data");
         f->offset = hy_get_le(f->bytes, 8);
         f->bytes += 8;
         f->n -= 8;
-        return f->offset <= UINT64_MAX / 2 ? 0 : bad(ret_why, "a data frame beyond the end of numbers");
+        return f->offset <= UINT64_MAX / 2 ? 0 : bad(ret_why, "offset of a data frame out of range");
     case HY_FRAME_CREDIT:
         if (f->n != 16)
-            return bad(ret_why, "a credit frame of a wrong length");
+            return bad(ret_why, "credit frame of a wrong length");
         f->offset = hy_get_le(f->bytes, 8);
         f->limit = hy_get_le(f->bytes + 8, 8);
         f->bytes = NULL;
         f->n = 0;
         return 0;
     }
-    return bad(ret_why, "a frame of an unknown type");
+    return bad(ret_why, "unknown frame type");
 }
 
-/* The header's fixed bytes are checked as soon as they are there, so that
- * something that is no frame at all is not waited for. */
+/* Checks the fixed bytes of the header as soon as they have arrived, so that other
+ * protocols are rejected at once. */
 int64_t hy_frame_parse(const uint8_t *bytes, size_t n, size_t max, struct hy_frame *ret, const char **ret_why)
 {
     struct hy_frame f = {0};
@@ -77,17 +77,17 @@ int64_t hy_frame_parse(const uint8_t *bytes, size_t n, size_t max, struct hy_fra
     int rc;
 
     if (n >= 4 && hy_get_le(bytes, 4) > max) {
-        *ret_why = "a frame that is too long";
+        *ret_why = "frame too long";
         return -EMSGSIZE;
     }
     if (n >= 5 && bytes[4] != HY_FRAME_VERSION)
-        return bad(ret_why, "a frame of an unknown version");
+        return bad(ret_why, "unknown frame version");
     if (n < HY_FRAME_HEADER)
         return 0;
     if (bytes[5] < HY_FRAME_HELLO || bytes[5] > HY_FRAME_MESSAGE)
-        return bad(ret_why, "a frame of an unknown type");
+        return bad(ret_why, "unknown frame type");
     if (bytes[6] || bytes[7])
-        return bad(ret_why, "a frame with reserved bits");
+        return bad(ret_why, "reserved bits set in a frame");
     length = (size_t)hy_get_le(bytes, 4);
     if (n - HY_FRAME_HEADER < length)
         return 0;

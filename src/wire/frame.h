@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames: what links and local sockets are made of. A pure codec; see frame.c. */
+/* The frames of links and local sockets. A pure codec; the format is in frame.c. */
 #ifndef HY_WIRE_FRAME_H
 #define HY_WIRE_FRAME_H
 
@@ -31,9 +31,9 @@ struct hy_frame {
 };
 
 /*
- * The first frame of `bytes`. Returns how many bytes it takes, 0 when there are
- * not enough yet, or -EPROTO (-EMSGSIZE when its payload is over `max`) with a
- * few words in *ret_why.
+ * Parses the first frame of `bytes`. Returns its length in bytes, 0 if it is
+ * incomplete, or -EPROTO (-EMSGSIZE if its payload exceeds `max`) with a reason
+ * in *ret_why.
  */
 int64_t hy_frame_parse(const uint8_t *bytes, size_t n, size_t max, struct hy_frame *ret,
                        const char **ret_why);

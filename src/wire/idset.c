@@ -13,8 +13,7 @@ void hy_idset_done(struct hy_idset *s)
     *s = (struct hy_idset){0};
 }
 
-/* The first run that ends at or after id - 1: the one that holds id, or that it
- * continues, or before which it belongs. */
+/* The first range that ends at or after id - 1: it contains id, is extended by it, or follows it. */
 static size_t run_at(const struct hy_idset *s, uint32_t id)
 {
     size_t low = 0, high = s->count;

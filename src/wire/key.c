@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys: made, derived, and kept in files that only their owner can read. */
+/* Keys: generation, derivation, and private key files. */
 #include "wire/wire.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ int hy_key_random(uint8_t key[HY_KEY_SIZE])
     return RAND_priv_bytes(key, HY_KEY_SIZE) == 1 ? 0 : -EIO;
 }
 
-/* info = "hopyard agent key 1\0" and the identity: a key for one purpose says nothing of another's. */
+/* info = "hopyard agent key 1\0" and the identity: separates the keys of different purposes. */
 int hy_key_derive(const uint8_t key[HY_KEY_SIZE], const char *identity, uint8_t ret[HY_KEY_SIZE])
 {
     static char purpose[] = "hopyard agent key 1";
@@ -87,7 +87,7 @@ static int parse(const char *line, ssize_t n, uint8_t key[HY_KEY_SIZE])
     return 0;
 }
 
-/* Up to the end of the line; a pipe may give it in pieces. */
+/* Reads up to the end of the line, which a pipe may deliver in pieces. */
 static ssize_t read_line(int fd, char *line, size_t size)
 {
     size_t n = 0;
@@ -119,9 +119,9 @@ static int open_key(const char *path, struct hy_err *err)
     if (fd < 0 || HY_SYS(fstat(fd, &st)) < 0)
         return hy_err_sys(err, -errno, "cannot read the key file '%s'", path);
     if (!S_ISREG(st.st_mode))
-        return hy_err_set(err, -EINVAL, "the key file '%s' is not a file", path);
+        return hy_err_set(err, -EINVAL, "the key file '%s' is not a regular file", path);
     if (st.st_mode & 077)
-        return hy_err_set(err, -EPERM, "the key file '%s' can be read by others; run: chmod 600 '%s'", path,
+        return hy_err_set(err, -EPERM, "other users have access to the key file '%s'; run: chmod 600 '%s'", path,
                           path);
     return hy_take_fd(fd);
 }
@@ -145,7 +145,7 @@ int hy_key_read(const char *path, uint8_t ret[HY_KEY_SIZE], struct hy_err *err)
         memcpy(ret, key, sizeof key);
     OPENSSL_cleanse(key, sizeof key);
     if (rc < 0)
-        return hy_err_set(err, rc, "'%s' is no key file: it should be one line of %d hexadecimal digits",
+        return hy_err_set(err, rc, "'%s' is not a key file (one line of %d hexadecimal digits)",
                           path, 2 * HY_KEY_SIZE);
     return 0;
 }

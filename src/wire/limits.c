@@ -8,7 +8,7 @@
 struct excess {
     char *text;
     size_t size;
-    bool found; /* the first one counts */
+    bool found; /* only the first one is reported */
 };
 
 __attribute__((format(printf, 2, 3))) static void exceeded(struct excess *e, const char *fmt, ...)
@@ -49,14 +49,14 @@ static void check_info(struct excess *e, const Hy__AgentInfo *info)
 
 static void check_values(struct excess *e, Hy__Metric *const *metrics, size_t n)
 {
-    check_count(e, "values at once", n, HY_VALUES_LIMIT);
+    check_count(e, "values in one message", n, HY_VALUES_LIMIT);
     for (size_t i = 0; i < n && !e->found; i++)
         check_text(e, "a metric's name", metrics[i]->name, HY_NAME_LIMIT);
 }
 
 static void check_output(struct excess *e, const Hy__Output *o)
 {
-    const char *wrong = o->mode ? hy_bounds_path(o->path) : NULL;
+    const char *wrong = o->mode ? hy_limits_check_path(o->path) : NULL;
 
     if (wrong)
         exceeded(e, "a file whose path %s", wrong);
@@ -66,7 +66,7 @@ static void check_output(struct excess *e, const Hy__Output *o)
         exceeded(e, "a file of %llu bytes from byte %llu on (the limit is %llu)", (unsigned long long)o->size,
                  (unsigned long long)o->offset, (unsigned long long)HY_FILE_SIZE_LIMIT);
     if (o->stream == 0 || o->stream >= HY_AGENT_STREAMS_END)
-        exceeded(e, "an output on stream %u, which is not an agent's", o->stream);
+        exceeded(e, "an output on stream %u, which is not in the range of agents", o->stream);
 }
 
 static void check_ended(struct excess *e, const Hy__Ended *ended)
@@ -106,11 +106,11 @@ static void check_group(struct excess *e, const Hy__GroupWord *word)
         check_text(e, "a rank's end", word->lost->why, HY_TEXT_LIMIT);
         break;
     default:
-        break; /* nothing of variable length, or nothing that an agent may say: the driver ignores it */
+        break; /* no variable length, or not a message of agents: the driver ignores it */
     }
 }
 
-const char *hy_bounds_exceeded(const Hy__Control *m, char *text, size_t size)
+const char *hy_limits_exceeded(const Hy__Control *m, char *text, size_t size)
 {
     struct excess e = {.text = text, .size = size};
 
@@ -128,7 +128,7 @@ const char *hy_bounds_exceeded(const Hy__Control *m, char *text, size_t size)
         check_ended(&e, m->ended);
         break;
     case HY__CONTROL__BODY_BYE:
-        check_text(&e, "a goodbye", m->bye->why, HY_TEXT_LIMIT);
+        check_text(&e, "the reason of a Bye", m->bye->why, HY_TEXT_LIMIT);
         break;
     case HY__CONTROL__BODY_HELD:
         check_text(&e, "what a trial waits for", m->held->why, HY_TEXT_LIMIT);
@@ -145,7 +145,7 @@ const char *hy_bounds_exceeded(const Hy__Control *m, char *text, size_t size)
     return e.found ? text : NULL;
 }
 
-const char *hy_bounds_path(const char *path)
+const char *hy_limits_check_path(const char *path)
 {
     size_t depth = 0;
 
@@ -155,7 +155,7 @@ const char *hy_bounds_path(const char *path)
         size_t n = strcspn(part, "/");
 
         if (n == 0 || (n == 1 && part[0] == '.') || (n == 2 && part[0] == '.' && part[1] == '.'))
-            return "is not one below the trial's folder";
+            return "is not below the trial's directory";
         if (n > HY_PATH_PART_LIMIT)
             return "has a part that is too long";
         if (++depth > HY_PATH_DEPTH_LIMIT)

@@ -40,7 +40,7 @@
 #define HY_NAME_LIMIT 255u               /* bytes of the name of an agent, a host or a metric */
 #define HY_REPORT_LIMIT (128u << 10)     /* bytes of one report of a trial to its agent, tracebacks included */
 #define HY_TEXT_LIMIT (HY_REPORT_LIMIT + (4u << 10)) /* bytes of any text from an agent */
-#define HY_RESULT_LIMIT (1u << 20)       /* bytes of the JSON file that a trial leaves as its result */
+#define HY_RESULT_LIMIT (1u << 20)       /* bytes of the JSON file with a trial's result */
 #define HY_VALUES_LIMIT 10000u           /* values in one report or result */
 #define HY_GPU_LIST_LIMIT 64u
 #define HY_RANK_ADDRESSES_LIMIT 32u      /* at which a rank can be reached ... */
@@ -48,18 +48,18 @@
 
 #define HY_AGENT_STREAMS_END 0x80000001u /* an agent numbers its streams from 1 to below this; the driver's follow */
 
-/* What this message of an agent exceeds, as "a metric's name of 2000000 bytes (the limit is 255)";
- * returns `text`, or NULL when it is within all limits. */
-const char *hy_bounds_exceeded(const Hy__Control *m, char *text, size_t size);
+/* Describes the limit that an agent's message exceeds, as "a metric's name of 2000000 bytes (the limit is 255)".
+ * Returns `text`, or NULL if the message is within all limits. */
+const char *hy_limits_exceeded(const Hy__Control *m, char *text, size_t size);
 
-/* A path that another process has named: relative, no empty part, no "." or "..", within the limits
- * above. NULL, or what is wrong with it. */
-const char *hy_bounds_path(const char *path);
+/* Checks a path from another process: relative, no empty part, no "." or "..", within the limits above.
+ * NULL, or what is wrong with it. */
+const char *hy_limits_check_path(const char *path);
 
-/* What RunSpec and Welcome have as 0 is the default: neither an older driver nor an older run has the field. */
-static inline uint64_t hy_bounds_transfer(uint64_t said)
+/* 0 in RunSpec and Welcome means the default: older drivers and runs do not have the field. */
+static inline uint64_t hy_limits_transfer(uint64_t max_transfer)
 {
-    return said ? said : HY_TRANSFER_DEFAULT;
+    return max_transfer ? max_transfer : HY_TRANSFER_DEFAULT;
 }
 
 #endif

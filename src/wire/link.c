@@ -2,9 +2,9 @@
 /*
  * A link: one TCP connection, its TLS, and frames in both directions.
  *
- * What is sent is encrypted when the kernel can take it, never before: control
- * that is queued while the socket is full still goes before data that waits.
- * TCP_NOTSENT_LOWAT keeps the kernel's own queue short for the same reason.
+ * Data is encrypted only when the kernel can accept it: control messages that
+ * are queued while the socket is full still overtake waiting data.
+ * TCP_NOTSENT_LOWAT keeps the kernel's send queue short for the same reason.
  */
 #include "wire/net.h"
 
@@ -17,11 +17,11 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "wire/seam.h"
+#include "wire/faults.h"
 
 #define KERNEL_QUEUE (128 * 1024)
-#define BATCH (64u * 1024)         /* what is encrypted at a time */
-#define WRITING_MAX (1024u * 1024) /* a link that owes more than this answers nobody */
+#define BATCH (64u * 1024)         /* bytes encrypted at a time */
+#define WRITING_MAX (1024u * 1024) /* unsent bytes: a link with more is cut */
 #define PLAIN_SIZE (16u * 1024)
 #define INPUT_SIZE (64u * 1024)
 #define IN_MAX (HY_FRAME_HEADER + HY_FRAME_MAX + PLAIN_SIZE)
@@ -32,17 +32,17 @@ struct write_request {
     uint8_t bytes[];
 };
 
-/* ---- birth and death ---------------------------------------------------------------- */
+/* ---- creating and cutting ----------------------------------------------------------- */
 
-int hy_link_new(struct hy_net *net, struct hy_peer *dialler, struct hy_link **ret)
+int hy_link_new(struct hy_net *net, struct hy_peer *dialer, struct hy_link **ret)
 {
     struct hy_link *l = hy_calloc(1, sizeof *l);
     int rc;
 
     if (!l)
         return -ENOMEM;
-    l->tls = dialler ? hy_dial_tls(dialler) : NULL;
-    rc = l->tls || !dialler ? HY_UV(uv_tcp_init(net->loop, &l->tcp)) : -ENOMEM;
+    l->tls = dialer ? hy_dial_tls(dialer) : NULL;
+    rc = l->tls || !dialer ? HY_UV(uv_tcp_init(net->loop, &l->tcp)) : -ENOMEM;
     if (rc < 0) {
         hy_tls_free(l->tls);
         free(l);
@@ -50,12 +50,12 @@ int hy_link_new(struct hy_net *net, struct hy_peer *dialler, struct hy_link **re
     }
     l->tcp.data = l;
     l->net = net;
-    l->peer = dialler;
-    l->dialled = dialler != NULL;
+    l->peer = dialer;
+    l->dialed = dialer != NULL;
     l->started = hy_net_now(net);
     hy_buf_init(&l->in, IN_MAX);
-    hy_list_init(&l->greeting);
-    hy_list_init(&l->resting);
+    hy_list_init(&l->pending);
+    hy_list_init(&l->throttled);
     hy_list_push(&net->links, &l->all);
     net->handles++;
     *ret = l;
@@ -75,8 +75,8 @@ static void on_closed(uv_handle_t *h)
 
 static const char *identity_of(const struct hy_link *l)
 {
-    /* Of an accepted link the identity is only a claim until the handshake is over. */
-    return l->dialled || l->state > HY_LINK_SHAKING ? hy_tls_identity(l->tls) : "";
+    /* The identity of an accepted link is only a claim until the handshake is complete. */
+    return l->dialed || l->state > HY_LINK_TLS ? hy_tls_identity(l->tls) : "";
 }
 
 void hy_link_cut(struct hy_link *l, const char *why)
@@ -86,19 +86,19 @@ void hy_link_cut(struct hy_link *l, const char *why)
 
     if (l->state == HY_LINK_DEAD)
         return;
-    if (why && !l->dialled && !(p && p->closed))
+    if (why && !l->dialed && !(p && p->closed))
         hy_warn_limited("link dropped address=%s identity=%s why=\"%s\"", l->address, identity_of(l), why);
-    if (!hy_list_empty(&l->greeting)) {
-        hy_list_remove(&l->greeting);
-        net->greeting_count--;
-        net->greeted += l->tls != NULL;
+    if (!hy_list_empty(&l->pending)) {
+        hy_list_remove(&l->pending);
+        net->pending_count--;
+        net->handshake_count += l->tls != NULL;
     }
     hy_list_remove(&l->all);
-    hy_list_remove(&l->resting);
+    hy_list_remove(&l->throttled);
     l->peer = NULL;
     if (p && p->link == l) {
         p->link = NULL;
-        hy_peer_lost(p, l, why);
+        hy_peer_link_lost(p, l, why);
     }
     l->state = HY_LINK_DEAD;
     uv_close((uv_handle_t *)&l->tcp, on_closed);
@@ -169,7 +169,7 @@ static void send_cipher(struct hy_link *l)
     if (done < 0)
         hy_link_cut(l, uv_strerror(done));
     else if (l->peer)
-        l->peer->sent = hy_net_now(l->net);
+        l->peer->last_sent = hy_net_now(l->net);
 }
 
 void hy_link_send(struct hy_link *l)
@@ -188,15 +188,15 @@ void hy_link_send(struct hy_link *l)
         send_cipher(l);
 }
 
-static int append_small(struct hy_link *l)
+static int append_pings(struct hy_link *l)
 {
     struct hy_frame ping = {.type = HY_FRAME_PING}, pong = {.type = HY_FRAME_PONG};
     int rc = 0;
 
     if (l->pong_due)
-        rc = hy_frame_lost() ? -ECONNRESET : hy_frame_append(&l->net->frames, &pong);
+        rc = hy_fault_frame_lost() ? -ECONNRESET : hy_frame_append(&l->net->frames, &pong);
     if (l->ping_due && rc == 0)
-        rc = hy_frame_lost() ? -ECONNRESET : hy_frame_append(&l->net->frames, &ping);
+        rc = hy_fault_frame_lost() ? -ECONNRESET : hy_frame_append(&l->net->frames, &ping);
     l->ping_due = l->pong_due = false;
     return rc;
 }
@@ -207,7 +207,7 @@ void hy_link_drain(struct hy_link *l)
 
     while (more > 0 && l->state == HY_LINK_UP && l->writing == 0) {
         hy_buf_clear(&l->net->frames);
-        more = append_small(l);
+        more = append_pings(l);
         if (more == 0)
             more = hy_mux_output(l->peer->mux, &l->net->frames, BATCH);
         hy_link_send(l);
@@ -218,7 +218,7 @@ void hy_link_drain(struct hy_link *l)
     }
 }
 
-void hy_link_farewell(struct hy_link *l)
+void hy_link_shutdown(struct hy_link *l)
 {
     hy_link_drain(l);
     if (l->state != HY_LINK_UP || l->writing)
@@ -230,16 +230,16 @@ void hy_link_farewell(struct hy_link *l)
 
 /* ---- receiving -------------------------------------------------------------------------- */
 
-static void take_frame(struct hy_link *l, const struct hy_frame *f)
+static void handle_frame(struct hy_link *l, const struct hy_frame *f)
 {
-    if (l->state == HY_LINK_GREETING)
-        hy_link_greet(l, f);
+    if (l->state == HY_LINK_HELLO)
+        hy_link_hello(l, f);
     else
-        hy_peer_frame(l->peer, f);
+        hy_peer_receive(l->peer, f);
 }
 
-/* Takes whole frames from `bytes`; returns how many bytes that were, or -Exxx when the link is no more. */
-static int64_t take_frames(struct hy_link *l, const uint8_t *bytes, size_t n)
+/* Handles the complete frames in `bytes`; returns the bytes consumed, or -Exxx if the link was cut. */
+static int64_t handle_frames(struct hy_link *l, const uint8_t *bytes, size_t n)
 {
     size_t used = 0;
 
@@ -248,14 +248,14 @@ static int64_t take_frames(struct hy_link *l, const uint8_t *bytes, size_t n)
         struct hy_frame f;
         int64_t k = hy_frame_parse(bytes + used, n - used, HY_FRAME_MAX, &f, &why);
 
-        if (k < 0 && l->state == HY_LINK_UP && !l->dialled)
-            hy_peer_violated(l->peer, why);
+        if (k < 0 && l->state == HY_LINK_UP && !l->dialed)
+            hy_peer_protocol_error(l->peer, why);
         else if (k < 0)
             hy_link_cut(l, why);
         if (k == 0)
             break;
         if (k > 0)
-            take_frame(l, &f);
+            handle_frame(l, &f);
         if (l->state == HY_LINK_DEAD)
             return -ECONNRESET;
         used += (size_t)k;
@@ -263,12 +263,12 @@ static int64_t take_frames(struct hy_link *l, const uint8_t *bytes, size_t n)
     return (int64_t)used;
 }
 
-static void take_plain(struct hy_link *l, const uint8_t *bytes, size_t n)
+static void handle_plaintext(struct hy_link *l, const uint8_t *bytes, size_t n)
 {
     int64_t used;
 
-    if (l->in.len == 0) { /* mostly frames come whole: no need to copy them */
-        used = take_frames(l, bytes, n);
+    if (l->in.len == 0) { /* most reads contain complete frames, which need no copy */
+        used = handle_frames(l, bytes, n);
         if (used < 0 || (size_t)used == n)
             return;
         if (hy_buf_append(&l->in, bytes + used, n - (size_t)used) < 0)
@@ -279,47 +279,48 @@ static void take_plain(struct hy_link *l, const uint8_t *bytes, size_t n)
         hy_link_cut(l, "out of memory");
         return;
     }
-    used = take_frames(l, hy_buf_bytes(&l->in), l->in.len);
+    used = handle_frames(l, hy_buf_bytes(&l->in), l->in.len);
     if (used < 0)
         return;
     hy_buf_consume(&l->in, (size_t)used);
     hy_buf_shrink(&l->in);
 }
 
-/* Before it was ever up this is no mishap: the key or the address is wrong, and stays so. */
-static void refused(struct hy_link *l)
+/* A session that was never up is not retried: the key or the address is wrong. */
+static void give_up_refused(struct hy_link *l)
 {
     char why[300];
 
-    snprintf(why, sizeof why, "no answer from %s proves the key (%s); is the key file of this run, and the address its driver's?",
+    snprintf(why, sizeof why,
+             "%s does not prove the key (%s); check that the key file is that of the run, and the address its driver's",
              l->peer->address, hy_tls_why(l->tls));
     hy_warn("%s", why);
-    hy_peer_gone(l->peer, why);
+    hy_peer_give_up(l->peer, why);
 }
 
-/* 1 when the link may be read, 0 when it needs more or is no more. */
-static int shake(struct hy_link *l)
+/* 1 when the handshake is complete, 0 when it needs more input or the link was cut. */
+static int do_tls_handshake(struct hy_link *l)
 {
     int rc;
 
     hy_buf_clear(&l->net->cipher);
     rc = hy_tls_handshake(l->tls, &l->net->cipher);
-    send_cipher(l); /* a refusal too */
+    send_cipher(l); /* alerts too */
     if (l->state == HY_LINK_DEAD)
         return 0;
-    if (rc < 0 && l->dialled && !l->peer->was_up && hy_tls_refused(l->tls))
-        refused(l);
+    if (rc < 0 && l->dialed && !l->peer->was_up && hy_tls_refused(l->tls))
+        give_up_refused(l);
     else if (rc < 0)
         hy_link_cut(l, hy_tls_why(l->tls));
     if (rc <= 0)
         return 0;
-    l->state = HY_LINK_GREETING;
-    if (l->dialled)
-        hy_link_greet(l, NULL);
+    l->state = HY_LINK_HELLO;
+    if (l->dialed)
+        hy_link_hello(l, NULL);
     return l->state != HY_LINK_DEAD;
 }
 
-/* Slower without these, but not wrong: no reason to refuse. */
+/* Errors are ignored: without these options the link is only slower. */
 static void tune_socket(struct hy_link *l)
 {
     int fd, limit = KERNEL_QUEUE;
@@ -329,10 +330,10 @@ static void tune_socket(struct hy_link *l)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, sizeof limit);
 }
 
-static void take_cipher(struct hy_link *l, const uint8_t *bytes, size_t n)
+static void handle_ciphertext(struct hy_link *l, const uint8_t *bytes, size_t n)
 {
     hy_tls_feed(l->tls, bytes, n);
-    if (l->state == HY_LINK_SHAKING && !shake(l))
+    if (l->state == HY_LINK_TLS && !do_tls_handshake(l))
         return;
     while (l->state != HY_LINK_DEAD) {
         int got;
@@ -343,19 +344,19 @@ static void take_cipher(struct hy_link *l, const uint8_t *bytes, size_t n)
         if (got == 0 || l->state == HY_LINK_DEAD)
             return;
         if (got > 0) {
-            take_plain(l, l->net->plain, (size_t)got);
+            handle_plaintext(l, l->net->plain, (size_t)got);
             continue;
         }
         l->clean = got == -EPIPE;
-        hy_link_cut(l, l->clean ? "closed by the other end" : hy_tls_why(l->tls));
+        hy_link_cut(l, l->clean ? "closed by the peer" : hy_tls_why(l->tls));
     }
 }
 
 /*
- * Of a stranger nothing is kept but the beginning of a small ClientHello; TLS begins when that is whole. TLS then
- * refuses it at once, unless whoever sent it has the key, or has recorded one who has.
+ * For an unauthenticated client only a small ClientHello is buffered; TLS starts when it is complete. TLS then refuses
+ * it at once, unless the client has the key or replays the ClientHello of one that has.
  */
-static void take_hello(struct hy_link *l, const uint8_t *bytes, size_t n)
+static void receive_client_hello(struct hy_link *l, const uint8_t *bytes, size_t n)
 {
     hy_cleanup_buf struct hy_buf hello;
     const char *why = "";
@@ -363,7 +364,7 @@ static void take_hello(struct hy_link *l, const uint8_t *bytes, size_t n)
 
     hy_buf_init(&hello, HY_TLS_HELLO_MAX);
     if (n > HY_TLS_HELLO_MAX - l->in.len || hy_buf_append(&l->in, bytes, n) < 0) {
-        hy_link_cut(l, "more than a TLS hello before the key is proven");
+        hy_link_cut(l, "more than a ClientHello before the key is proven");
         return;
     }
     size = hy_tls_hello_size(hy_buf_bytes(&l->in), l->in.len, &why);
@@ -379,7 +380,7 @@ static void take_hello(struct hy_link *l, const uint8_t *bytes, size_t n)
     tune_socket(l);
     hello = l->in;
     hy_buf_init(&l->in, IN_MAX);
-    take_cipher(l, hy_buf_bytes(&hello), hello.len);
+    handle_ciphertext(l, hy_buf_bytes(&hello), hello.len);
 }
 
 static void on_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *b)
@@ -397,27 +398,27 @@ static void on_resume(uv_idle_t *idle)
     hy_links_resume(idle->data);
 }
 
-/* libuv would read a socket that is full 32 times before it looks at the next one. Messages can cost far more than their
- * bytes, so one buffer is all that an end may have of a turn. */
-static void rest(struct hy_link *l)
+/* libuv reads a full socket up to 32 times before the next one. Handling a message can cost far more than reading it,
+ * so each link gets one buffer per turn of the loop. */
+static void throttle(struct hy_link *l)
 {
     if (l->state == HY_LINK_DEAD || uv_idle_start(&l->net->resume, on_resume) < 0)
         return;
     uv_read_stop((uv_stream_t *)&l->tcp);
-    hy_list_push(&l->net->resting, &l->resting);
+    hy_list_push(&l->net->throttled, &l->throttled);
 }
 
 void hy_links_resume(struct hy_net *net)
 {
     hy_net_enter(net);
     uv_idle_stop(&net->resume);
-    hy_list_each(it, &net->resting)
+    hy_list_each(it, &net->throttled)
     {
-        struct hy_link *l = hy_container(it, struct hy_link, resting);
+        struct hy_link *l = hy_container(it, struct hy_link, throttled);
         bool waits = net->paused && l->state == HY_LINK_UP;
         int rc = waits ? 0 : HY_UV(uv_read_start((uv_stream_t *)&l->tcp, on_alloc, on_read));
 
-        hy_list_remove(&l->resting);
+        hy_list_remove(&l->throttled);
         if (rc < 0)
             hy_link_cut(l, uv_strerror(rc));
     }
@@ -433,11 +434,11 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
     if (n < 0)
         hy_link_cut(l, n == UV_EOF ? "connection lost" : uv_strerror((int)n));
     else if (n > 0 && !l->tls)
-        take_hello(l, (const uint8_t *)b->base, (size_t)n);
+        receive_client_hello(l, (const uint8_t *)b->base, (size_t)n);
     else if (n > 0)
-        take_cipher(l, (const uint8_t *)b->base, (size_t)n);
+        handle_ciphertext(l, (const uint8_t *)b->base, (size_t)n);
     if (n == INPUT_SIZE)
-        rest(l);
+        throttle(l);
     hy_net_leave(net);
 }
 
@@ -445,8 +446,8 @@ void hy_link_pause(struct hy_link *l, bool on)
 {
     int rc = 0;
 
-    if (l->state != HY_LINK_UP || !hy_list_empty(&l->resting))
-        return; /* greet.c pauses it when it is up, hy_links_resume when it has rested */
+    if (l->state != HY_LINK_UP || !hy_list_empty(&l->throttled))
+        return; /* hello.c pauses it when it is up, hy_links_resume when it is no longer throttled */
     if (on)
         uv_read_stop((uv_stream_t *)&l->tcp);
     else
@@ -455,9 +456,9 @@ void hy_link_pause(struct hy_link *l, bool on)
         hy_link_cut(l, uv_strerror(rc));
 }
 
-/* ---- the beginning ------------------------------------------------------------------------ */
+/* ---- starting ------------------------------------------------------------------------------ */
 
-static void name_address(struct hy_link *l)
+static void set_address(struct hy_link *l)
 {
     struct sockaddr_storage a;
     int size = sizeof a, port;
@@ -475,13 +476,13 @@ void hy_link_start(struct hy_link *l)
 {
     int rc;
 
-    name_address(l);
-    if (l->dialled)
+    set_address(l);
+    if (l->dialed)
         tune_socket(l);
-    l->state = HY_LINK_SHAKING;
+    l->state = HY_LINK_TLS;
     rc = HY_UV(uv_read_start((uv_stream_t *)&l->tcp, on_alloc, on_read));
     if (rc < 0)
         hy_link_cut(l, uv_strerror(rc));
-    else if (l->dialled)
-        shake(l);
+    else if (l->dialed)
+        do_tls_handshake(l);
 }

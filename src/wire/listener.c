@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "wire/seam.h"
+#include "wire/faults.h"
 
 static void resume(struct hy_listener *l);
 
@@ -17,8 +17,8 @@ static bool is_closing(const struct hy_listener *l)
 
 /* ---- pauses ---------------------------------------------------------------------------- */
 
-/* False when the owner cannot take it now. */
-static bool hand_over(struct hy_listener *l, int fd)
+/* False when the owner returned an error: it is offered again later. */
+static bool offer(struct hy_listener *l, int fd)
 {
     if (l->on_accept(l->arg, fd) == 0)
         return true;
@@ -41,13 +41,13 @@ static void pause_accepting(struct hy_listener *l)
 
 /* ---- accepting --------------------------------------------------------------------------- */
 
-/* Returns 1 when one was accepted, 0 when none is waiting, -EAGAIN when the next one may be fine, or another -Exxx. */
+/* 1 when a connection was accepted, 0 when none is waiting, -EAGAIN to try the next one, or another -Exxx. */
 static int accept_one(struct hy_listener *l)
 {
     int fd = HY_SYS(accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 
     if (fd >= 0)
-        return hand_over(l, fd) ? 1 : -ENOMEM;
+        return offer(l, fd) ? 1 : -ENOMEM;
     if (errno == EAGAIN || errno == EWOULDBLOCK)
         return 0;
     return errno == EINTR || errno == ECONNABORTED ? -EAGAIN : -errno;
@@ -70,7 +70,7 @@ static void resume(struct hy_listener *l)
     int fd = l->held;
 
     l->held = -1;
-    if (fd >= 0 && !hand_over(l, fd))
+    if (fd >= 0 && !offer(l, fd))
         pause_accepting(l);
     else if (!is_closing(l) && HY_UV(uv_poll_start(&l->poll, UV_READABLE, on_readable)) < 0)
         pause_accepting(l);

@@ -22,7 +22,7 @@
 #include "wire/frame.h"
 #include "wire/listener.h"
 #include "wire/local.h"
-#include "wire/seam.h"
+#include "wire/faults.h"
 
 #define BACKLOG 128
 #define INPUT_SIZE (64u * 1024)
@@ -33,11 +33,11 @@ struct hy_local {
     struct hy_local_events events;
     void *arg;
     char *path;
-    dev_t dev; /* of the file, so that another one's is not removed */
+    dev_t dev; /* of the file, so that a socket that has replaced it is not removed */
     ino_t ino;
     struct hy_list conns;
     bool closed;
-    size_t handles; /* that libuv still holds */
+    size_t handles; /* open libuv handles */
     uint8_t *input;
 };
 
@@ -48,8 +48,8 @@ struct hy_local_conn {
     size_t pending;
     bool open;    /* on_open was called */
     bool ending;  /* close when all is written */
-    bool closing; /* the handle is */
-    bool deferred; /* nothing is read or given before hy_local_resume */
+    bool closing; /* uv_close was called */
+    bool deferred; /* nothing is read or delivered before hy_local_resume */
     void *data;
     struct hy_list all;
 };
@@ -60,7 +60,7 @@ struct write_request {
     uint8_t bytes[];
 };
 
-/* ---- death ------------------------------------------------------------------------------ */
+/* ---- closing ---------------------------------------------------------------------------- */
 
 static void local_free(struct hy_local *l)
 {
@@ -116,14 +116,14 @@ void hy_local_close(struct hy_local *l)
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
-static void broken(struct hy_local_conn *c, const char *why)
+static void drop_conn(struct hy_local_conn *c, const char *why)
 {
     if (!c->closing)
         hy_warn_limited("local connection dropped socket=%s why=\"%s\"", c->local->path, why);
     conn_close(c);
 }
 
-static void take_frames(struct hy_local_conn *c)
+static void handle_frames(struct hy_local_conn *c)
 {
     const char *why = "";
     struct hy_frame f;
@@ -134,11 +134,11 @@ static void take_frames(struct hy_local_conn *c)
         if (n == 0)
             break;
         if (n > 0 && f.type != HY_FRAME_MESSAGE) {
-            why = "a frame of another kind of connection";
+            why = "unexpected frame type on a local socket";
             n = -EPROTO;
         }
         if (n < 0) {
-            broken(c, why);
+            drop_conn(c, why);
             return;
         }
         c->local->events.on_message(c->local->arg, c, f.bytes, f.n);
@@ -165,9 +165,9 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
         conn_close(c);
     } else if (n > 0 && !c->ending) {
         if (hy_buf_append(&c->in, b->base, (size_t)n) < 0)
-            broken(c, "out of memory");
+            drop_conn(c, "out of memory");
         else
-            take_frames(c);
+            handle_frames(c);
     }
 }
 
@@ -182,7 +182,7 @@ void hy_local_resume(struct hy_local_conn *c)
     if (!c->deferred)
         return;
     c->deferred = false;
-    take_frames(c);
+    handle_frames(c);
     if (!c->closing && !c->ending && !c->deferred &&
         HY_UV(uv_read_start((uv_stream_t *)&c->pipe, on_alloc, on_read)) < 0)
         conn_close(c);
@@ -245,7 +245,7 @@ int hy_local_send(struct hy_local_conn *c, const uint8_t *bytes, size_t n)
         rc = write_later(c, &frame, (size_t)done);
     else if (done < 0)
         rc = done;
-    if (rc < 0) /* half a frame may be out: nothing can follow it */
+    if (rc < 0) /* part of the frame may have been sent: nothing can follow it */
         conn_close(c);
     return rc;
 }
@@ -274,26 +274,26 @@ void *hy_local_data(const struct hy_local_conn *c)
 
 pid_t hy_local_pid(const struct hy_local_conn *c)
 {
-    struct ucred who = {0};
-    socklen_t n = sizeof who;
+    struct ucred cred = {0};
+    socklen_t n = sizeof cred;
     uv_os_fd_t fd;
 
-    if (uv_fileno((const uv_handle_t *)&c->pipe, &fd) < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) < 0)
+    if (uv_fileno((const uv_handle_t *)&c->pipe, &fd) < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0)
         return 0;
-    return who.pid;
+    return cred.pid;
 }
 
-/* ---- connections that come in ------------------------------------------------------------------- */
+/* ---- accepting ----------------------------------------------------------------------------------- */
 
-/* The folder and the file keep others out; this holds even where somebody has widened them. */
-static bool is_ours(int fd)
+/* The modes of the directory and the file already exclude other users; this also holds if they were changed. */
+static bool is_same_user(int fd)
 {
-    struct ucred who;
-    socklen_t size = sizeof who;
+    struct ucred cred;
+    socklen_t size = sizeof cred;
 
-    if (HY_SYS(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size)) < 0)
+    if (HY_SYS(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size)) < 0)
         return false;
-    return who.uid == geteuid() || who.uid == 0;
+    return cred.uid == geteuid() || cred.uid == 0;
 }
 
 static int conn_new(struct hy_local *l, struct hy_local_conn **ret)
@@ -330,8 +330,8 @@ static int on_accept(void *arg, int fd)
     struct hy_local_conn *c;
     int rc;
 
-    if (!is_ours(fd)) {
-        hy_warn_limited("local connection refused socket=%s why=\"it belongs to another user\"", l->path);
+    if (!is_same_user(fd)) {
+        hy_warn_limited("local connection refused socket=%s why=\"the client belongs to another user\"", l->path);
         close(fd);
         return 0;
     }
@@ -348,18 +348,18 @@ static int on_accept(void *arg, int fd)
 
 /* ---- listening ---------------------------------------------------------------------------------------- */
 
-/* A socket file whose process has died answers with "connection refused". */
+/* Connecting to the socket of a dead process fails with ECONNREFUSED. */
 static int remove_stale(const char *path, const struct sockaddr_un *where, struct hy_err *err)
 {
     hy_cleanup_close int fd = HY_SYS(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     struct stat st;
 
     if (fd < 0)
-        return hy_err_sys(err, -errno, "cannot make a socket");
+        return hy_err_sys(err, -errno, "cannot create a socket");
     if (lstat(path, &st) < 0)
-        return errno == ENOENT ? 0 : hy_err_sys(err, -errno, "cannot look at '%s'", path);
+        return errno == ENOENT ? 0 : hy_err_sys(err, -errno, "cannot stat '%s'", path);
     if (!S_ISSOCK(st.st_mode))
-        return hy_err_set(err, -EEXIST, "'%s' is in the way of a socket; remove it", path);
+        return hy_err_set(err, -EEXIST, "'%s' exists and is not a socket; remove it", path);
     if (connect(fd, (const struct sockaddr *)where, sizeof *where) == 0 || errno == EAGAIN)
         return hy_err_set(err, -EADDRINUSE, "another process listens on '%s'", path);
     if (HY_SYS(unlink(path)) < 0 && errno != ENOENT)
@@ -367,18 +367,18 @@ static int remove_stale(const char *path, const struct sockaddr_un *where, struc
     return 0;
 }
 
-/* The file gets its mode before anyone can connect: not before it listens. */
+/* Sets the mode before anyone can connect, which is possible only after listen(). */
 static int bind_socket(const struct sockaddr_un *where, struct stat *ret_st, struct hy_err *err)
 {
     const char *path = where->sun_path;
     hy_cleanup_close int fd = HY_SYS(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 
     if (fd < 0)
-        return hy_err_sys(err, -errno, "cannot make a socket");
+        return hy_err_sys(err, -errno, "cannot create a socket");
     if (HY_SYS(bind(fd, (const struct sockaddr *)where, sizeof *where)) < 0)
-        return hy_err_sys(err, -errno, "cannot make the socket '%s'", path);
+        return hy_err_sys(err, -errno, "cannot create the socket '%s'", path);
     if (HY_SYS(chmod(path, 0600)) < 0 || HY_SYS(stat(path, ret_st)) < 0) {
-        int rc = hy_err_sys(err, -errno, "cannot protect the socket '%s'", path);
+        int rc = hy_err_sys(err, -errno, "cannot set the mode of the socket '%s'", path);
 
         unlink(path);
         return rc;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The connecting end of a local socket, blocking and without a loop: terminals,
- * and trials, whose processes get neither libuv nor OpenSSL from us.
+ * The client end of a local socket, blocking and without a loop: for the command
+ * line, and for trials, whose processes must not load libuv or OpenSSL.
  */
 #ifndef HY_WIRE_LOCAL_H
 #define HY_WIRE_LOCAL_H
@@ -17,22 +17,22 @@ struct hy_err;
 
 #define HY_LOCAL_MAX (16u * 1024 * 1024)
 
-/* For both ends. 0, or -ENAMETOOLONG with a sentence. */
+/* For both ends. 0, or -ENAMETOOLONG with a message. */
 int hy_local_address(const char *path, struct sockaddr_un *ret, struct hy_err *err);
 
 int hy_local_connect(const char *path, struct hy_err *err); /* a close-on-exec fd */
 int hy_local_put(int fd, const uint8_t *bytes, size_t n);
-/* One message into `message` (cleared first); `rest` holds what was read
- * beyond it between calls. 1, 0 at the end, -EAGAIN after timeout_ms (-1: wait
- * for ever), -EINTR on a signal, or -Exxx. */
+/* Reads one message into `message` (cleared first); `rest` keeps the bytes read
+ * after it. 1, 0 at the end of the stream, -EAGAIN after timeout_ms (-1: no
+ * timeout), -EINTR on a signal, or -Exxx. */
 int hy_local_get(int fd, struct hy_buf *rest, struct hy_buf *message, int timeout_ms);
 
 #define HY_REPORT_METRICS_MAX 64
 
 /*
- * From inside a trial to its agent, as HOPYARD_SOCKET and HOPYARD_TAG say; the
- * token is filled in here. 0 when the agent has taken it; -ENXIO outside a
- * trial, -ESTALE when the trial is over, or -Exxx, with a sentence.
+ * Sends a report from a trial to its agent (HOPYARD_SOCKET and HOPYARD_TAG); the
+ * token is filled in here. 0 when the agent has accepted it; -ENXIO outside a
+ * trial, -ESTALE when the trial is over, or -Exxx, with a message.
  */
 int hy_report_send(const Hy__TrialReport *report, struct hy_err *err);
 

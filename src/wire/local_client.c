@@ -25,27 +25,27 @@ int hy_local_address(const char *path, struct sockaddr_un *ret, struct hy_err *e
     *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
     if (n == 0 || n >= sizeof ret->sun_path)
         return hy_err_set(err, -ENAMETOOLONG,
-                          "the socket path '%s' has %zu bytes, and the maximum is %zu; "
+                          "the socket path '%s' has %zu bytes (the limit is %zu); "
                           "use a shorter directory, for example with XDG_RUNTIME_DIR",
                           path, n, sizeof ret->sun_path - 1);
     memcpy(ret->sun_path, path, n + 1);
     return 0;
 }
 
-/* Messages may be results, or a command to stop: no other user may receive or answer them. */
+/* Messages may be results or commands to stop: only processes of this user may receive or answer them. */
 static int check_listener(int fd, const char *path, struct hy_err *err)
 {
-    struct ucred who;
-    socklen_t n = sizeof who;
+    struct ucred cred;
+    socklen_t n = sizeof cred;
 
-    if (HY_SYS(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n)) < 0)
-        return hy_err_sys(err, -errno, "cannot get the user that listens on '%s'", path);
-    if (who.uid == geteuid() || who.uid == 0)
+    if (HY_SYS(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n)) < 0)
+        return hy_err_sys(err, -errno, "cannot find the owner of the socket '%s'", path);
+    if (cred.uid == geteuid() || cred.uid == 0)
         return 0;
     return hy_err_set(err, -EPERM,
-                      "another user (user ID %u) listens on '%s', so nothing is sent there: remove it, or choose "
-                      "another directory for sockets with XDG_RUNTIME_DIR",
-                      (unsigned)who.uid, path);
+                      "another user (user ID %u) listens on '%s'; remove the socket, or set XDG_RUNTIME_DIR to another "
+                      "directory",
+                      (unsigned)cred.uid, path);
 }
 
 int hy_local_connect(const char *path, struct hy_err *err)
@@ -61,12 +61,12 @@ int hy_local_connect(const char *path, struct hy_err *err)
         return hy_err_sys(err, -errno, "cannot create a socket");
     while (HY_SYS(connect(fd, (struct sockaddr *)&where, sizeof where)) < 0)
         if (errno != EINTR)
-            return hy_err_sys(err, -errno, "no process answers on '%s'", path);
+            return hy_err_sys(err, -errno, "cannot connect to '%s'", path);
     rc = check_listener(fd, path, err);
     return rc < 0 ? rc : hy_take_fd(fd);
 }
 
-/* Without SIGPIPE: -EPIPE when the other end has closed the connection. */
+/* Without SIGPIPE: returns -EPIPE if the other end has closed. */
 static int send_all(int fd, const uint8_t *bytes, size_t n)
 {
     while (n) {
@@ -95,7 +95,7 @@ int hy_local_put(int fd, const uint8_t *bytes, size_t n)
     return rc < 0 ? rc : send_all(fd, hy_buf_bytes(&frame), frame.len);
 }
 
-/* Parses a message from the bytes that were read: 1, 0 when more are needed, or -Exxx. */
+/* Extracts a message from `rest`: 1, 0 when more is needed, or -Exxx. */
 static int take_message(struct hy_buf *rest, struct hy_buf *message)
 {
     const char *why;
@@ -114,7 +114,7 @@ static int take_message(struct hy_buf *rest, struct hy_buf *message)
     return 1;
 }
 
-/* 1 when bytes were read, 0 at the end, or -Exxx. */
+/* 1 when data was read, 0 at the end of the stream, or -Exxx. */
 static int read_more(int fd, struct hy_buf *rest, int timeout_ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};

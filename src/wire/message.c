@@ -8,16 +8,16 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "wire/frame.h"
-#include "wire/incoming.h"
+#include "wire/recv_streams.h"
 #include "wire/mux.h"
 
 #define HELLO_MAX (256u * 1024)
-#define MARKS_MAX (HY_INCOMING_MAX + 1)
+#define MARKS_MAX (HY_RECV_STREAMS_MAX + 1)
 
 /*
- * Two bytes on the wire can ask for a whole structure in memory, so what a
- * message may cost is bounded by its length. Honest ones stay below four times
- * theirs: an environment of very short strings, metrics with very short names.
+ * Two bytes on the wire can require a whole structure in memory, so the memory
+ * of a message is bounded by its length. Valid ones need less than four times
+ * their length: an environment of very short strings, metrics with short names.
  */
 struct budget {
     size_t left;
@@ -69,9 +69,9 @@ static int hello_take(const Hy__Hello *m, struct hy_hello *ret, const char **ret
     struct hy_hello h = {.protocol = m->protocol, .resumed = m->resumed, .mark_count = m->n_received};
 
     if (m->session.len != HY_SESSION_SIZE)
-        return bad(ret_why, "a hello without a session");
+        return bad(ret_why, "Hello without a session");
     if (m->n_received > MARKS_MAX)
-        return bad(ret_why, "a hello with too many streams");
+        return bad(ret_why, "Hello with too many streams");
     h.marks = hy_calloc(h.mark_count, sizeof *h.marks);
     if (!h.marks) {
         *ret_why = "out of memory";
@@ -90,10 +90,10 @@ int hy_hello_parse(const uint8_t *bytes, size_t n, struct hy_hello *ret, const c
     int rc;
 
     if (n > HELLO_MAX)
-        return bad(ret_why, "a hello that is too long");
+        return bad(ret_why, "Hello too long");
     rc = hy_message_unpack(&hy__hello__descriptor, bytes, n, &m);
     if (rc < 0) {
-        *ret_why = rc == -ENOMEM ? "out of memory" : "a hello that cannot be read";
+        *ret_why = rc == -ENOMEM ? "out of memory" : "malformed Hello";
         return rc;
     }
     rc = hello_take((const Hy__Hello *)m, ret, ret_why);

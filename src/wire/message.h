@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages from bytes, in memory that is bounded by what came in. */
+/* Parses messages, in memory bounded by the length of the input. */
 #ifndef HY_WIRE_MESSAGE_H
 #define HY_WIRE_MESSAGE_H
 
@@ -13,8 +13,8 @@ struct hy_buf;
 struct hy_mark;
 struct hy_mux;
 
-/* A message of this type, to be freed by protobuf_c_message_free_unpacked(m, NULL).
- * 0, -ENOMEM, or -EPROTO when the bytes are none. */
+/* Parses a message of this type, to be freed by protobuf_c_message_free_unpacked(m, NULL).
+ * 0, -ENOMEM, or -EPROTO if it is malformed. */
 int hy_message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, size_t n,
                       ProtobufCMessage **ret);
 
@@ -26,7 +26,7 @@ struct hy_hello {
     size_t mark_count;
 };
 
-/* 0 or -Exxx with a few words. */
+/* 0 or -Exxx with a reason. */
 int hy_hello_parse(const uint8_t *bytes, size_t n, struct hy_hello *ret, const char **ret_why);
 void hy_hello_done(struct hy_hello *h);
 /* Appends a HELLO frame with the mux's marks to `out`. 0 or -ENOMEM. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The net: listening, the one timer, flushing, and the end of things. */
+/* The net: listening, the timer, flushing, and freeing. */
 #include "wire/net.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 
 #include "base/mem.h"
-#include "wire/seam.h"
+#include "wire/faults.h"
 
 #define INPUT_SIZE (64u * 1024)
 #define PLAIN_SIZE (16u * 1024)
@@ -22,7 +22,7 @@ int64_t hy_net_now(const struct hy_net *net)
     return (int64_t)uv_now(net->loop);
 }
 
-/* ---- life and death ----------------------------------------------------------- */
+/* ---- creating and freeing ------------------------------------------------------ */
 
 static void net_destroy(struct hy_net *net)
 {
@@ -53,8 +53,8 @@ struct hy_net *hy_net_new(uv_loop_t *loop, const struct hy_net_settings *setting
     hy_list_init(&net->sealed);
     hy_list_init(&net->links);
     hy_list_init(&net->dirty);
-    hy_list_init(&net->greetings);
-    hy_list_init(&net->resting);
+    hy_list_init(&net->pending_links);
+    hy_list_init(&net->throttled);
     hy_buf_init(&net->frames, SIZE_MAX);
     hy_buf_init(&net->cipher, SIZE_MAX);
     net->input = hy_malloc(INPUT_SIZE);
@@ -94,9 +94,9 @@ static void close_listener(struct hy_net *net)
     net->is_listening = false;
 }
 
-static void reap(struct hy_net *net)
+static void free_finished_peers(struct hy_net *net)
 {
-    net->graves = false;
+    net->has_finished = false;
     hy_list_each(it, &net->peers)
     {
         struct hy_peer *p = hy_container(it, struct hy_peer, all);
@@ -113,8 +113,8 @@ void hy_net_enter(struct hy_net *net)
 
 void hy_net_leave(struct hy_net *net)
 {
-    if (--net->depth == 0 && net->graves)
-        reap(net);
+    if (--net->depth == 0 && net->has_finished)
+        free_finished_peers(net);
 }
 
 void hy_net_free(struct hy_net *net)
@@ -131,45 +131,44 @@ void hy_net_free(struct hy_net *net)
     uv_close((uv_handle_t *)&net->resume, on_handle_closed);
 }
 
-/* ---- connections that come in, and the timer: set to the earliest thing that is due
- * ----------------------------- */
+/* ---- accepted connections, and the timer: it expires at the earliest deadline --- */
 
-static int64_t tick_greetings(struct hy_net *net, int64_t now)
+static int64_t expire_pending_links(struct hy_net *net, int64_t now)
 {
-    while (!hy_list_empty(&net->greetings)) {
-        struct hy_link *l = hy_container(net->greetings.next, struct hy_link, greeting);
+    while (!hy_list_empty(&net->pending_links)) {
+        struct hy_link *l = hy_container(net->pending_links.next, struct hy_link, pending);
 
-        if (l->started + HY_GREETING_MS > now)
-            return l->started + HY_GREETING_MS;
-        hy_link_cut(l, "it has not said hello in time");
+        if (l->started + HY_HELLO_TIMEOUT_MS > now)
+            return l->started + HY_HELLO_TIMEOUT_MS;
+        hy_link_cut(l, "timeout waiting for the Hello");
     }
     return HY_NEVER;
 }
 
 /*
- * The oldest of those that have not sent a ClientHello: who is honest sends it at once. One that TLS has accepted (a
- * wrong key is refused on the spot) gives way only to others of that kind.
+ * The oldest link without a ClientHello, which a valid client sends at once. A link that TLS has accepted (a wrong key
+ * is refused immediately) is evicted only when all pending links are of that kind.
  */
-static struct hy_link *least_likely(struct hy_net *net)
+static struct hy_link *link_to_evict(struct hy_net *net)
 {
-    hy_list_each(it, &net->greetings)
+    hy_list_each(it, &net->pending_links)
     {
-        struct hy_link *l = hy_container(it, struct hy_link, greeting);
+        struct hy_link *l = hy_container(it, struct hy_link, pending);
 
         if (!l->tls)
             return l;
     }
-    return hy_container(net->greetings.next, struct hy_link, greeting);
+    return hy_container(net->pending_links.next, struct hy_link, pending);
 }
 
-static void welcome(struct hy_net *net, struct hy_link *l)
+static void add_pending_link(struct hy_net *net, struct hy_link *l)
 {
-    if (net->greeting_count >= HY_GREETINGS_MAX)
-        hy_link_cut(least_likely(net), "too many connections that have not said hello");
-    hy_list_push(&net->greetings, &l->greeting);
-    net->greeting_count++;
+    if (net->pending_count >= HY_PENDING_LINKS_MAX)
+        hy_link_cut(link_to_evict(net), "too many connections that have not sent a Hello");
+    hy_list_push(&net->pending_links, &l->pending);
+    net->pending_count++;
     hy_link_start(l);
-    hy_net_wake(net, l->started + HY_GREETING_MS);
+    hy_net_wake(net, l->started + HY_HELLO_TIMEOUT_MS);
 }
 
 static int on_accept(void *arg, int fd)
@@ -183,20 +182,19 @@ static int on_accept(void *arg, int fd)
     hy_net_enter(net);
     rc = HY_UV(uv_tcp_open(&l->tcp, fd));
     if (rc == 0)
-        welcome(net, l);
+        add_pending_link(net, l);
     else
         hy_link_cut(l, NULL);
     hy_net_leave(net);
     return rc;
 }
 
-/* Many handshakes at a time leave a heap full of holes: two thirds of what 500
- * of them took. */
-static void give_memory_back(struct hy_net *net)
+/* Many simultaneous handshakes fragment the heap: after 500, two thirds of their memory stayed allocated. */
+static void trim_heap(struct hy_net *net)
 {
-    if (net->greeted < 32 || net->greeting_count > 0)
+    if (net->handshake_count < 32 || net->pending_count > 0)
         return;
-    net->greeted = 0;
+    net->handshake_count = 0;
 #ifdef __GLIBC__
     malloc_trim(0);
 #endif
@@ -209,7 +207,7 @@ static void on_timer(uv_timer_t *timer)
 
     hy_net_enter(net);
     net->wake_at = HY_NEVER;
-    next = tick_greetings(net, now);
+    next = expire_pending_links(net, now);
     hy_list_each(it, &net->peers)
     {
         struct hy_peer *p = hy_container(it, struct hy_peer, all);
@@ -219,7 +217,7 @@ static void on_timer(uv_timer_t *timer)
             next = at;
     }
     hy_net_wake(net, next);
-    give_memory_back(net);
+    trim_heap(net);
     hy_net_leave(net);
 }
 
@@ -244,7 +242,7 @@ static int parse_address(const char *address, uint16_t port, struct sockaddr_sto
     return uv_ip6_addr(address, port, (struct sockaddr_in6 *)ret);
 }
 
-/* "::" is for IPv4 as well. */
+/* "::" accepts IPv4 too. */
 static int open_socket(const struct sockaddr_storage *where)
 {
     hy_cleanup_close int fd = HY_SYS(socket(where->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -299,7 +297,7 @@ int hy_net_listen(struct hy_net *net, const char *address, uint16_t port, hy_net
         return hy_err_set(err, -EALREADY, "already listening");
     if (parse_address(address, port, &where) < 0)
         return hy_err_set(err, -EINVAL,
-                          "'%s' is not an address to listen on; give one like 192.0.2.1 or 0.0.0.0", address);
+                          "'%s' is not an address to listen on; use an address like 192.0.2.1 or 0.0.0.0", address);
     hy_tls_context_set_keys(net->tls, key_of, arg);
     rc = listen_on(net, &where, ret_port);
     if (rc < 0)
@@ -363,7 +361,7 @@ void hy_net_pause(struct hy_net *net, bool on)
     hy_list_each(it, &net->links)
         hy_link_pause(hy_container(it, struct hy_link, all), on);
     hy_list_each(it, &net->peers)
-        hy_container(it, struct hy_peer, all)->heard = hy_net_now(net);
+        hy_container(it, struct hy_peer, all)->last_received = hy_net_now(net);
     hy_net_leave(net);
 }
 

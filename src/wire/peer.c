@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A peer: the other end of a session. The session lives in its mux; links
- * under it come and go.
+ * A peer: the other end of a session. The session is the state of its mux; the
+ * links that carry it are replaced as connections break.
  */
 #include "wire/net.h"
 
@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "wire/message.h"
 
-/* ---- what the mux has for the owner ---------------------------------------------------- */
+/* ---- events of the mux ------------------------------------------------------------------- */
 
 static int on_message(void *arg, const uint8_t *bytes, size_t n)
 {
@@ -50,7 +50,7 @@ static void on_room(void *arg, uint32_t stream)
 
 static const struct hy_mux_events mux_events = {on_message, on_data, on_room};
 
-/* ---- life and death ---------------------------------------------------------------------- */
+/* ---- creating and ending ------------------------------------------------------------------ */
 
 int hy_peer_new(struct hy_net *net, const char *identity, const char *address, struct hy_peer **ret)
 {
@@ -66,7 +66,7 @@ int hy_peer_new(struct hy_net *net, const char *identity, const char *address, s
     p->identity = hy_strdup(identity);
     p->address = hy_strdup(address);
     p->mux = hy_mux_new(&mux_events, p);
-    p->heard = p->sent = p->pinged = hy_net_now(net);
+    p->last_received = p->last_sent = p->last_pinged = hy_net_now(net);
     p->ack_at = p->linger_at = HY_NEVER;
     if (!p->identity || !p->address || !p->mux) {
         hy_peer_free(p);
@@ -95,48 +95,48 @@ void hy_peer_finish(struct hy_peer *p)
     if (p->finished)
         return;
     p->closed = p->finished = true;
-    p->net->graves = true;
+    p->net->has_finished = true;
     hy_list_remove(&p->dirty);
     hy_list_remove(&p->queued);
     hy_list_remove(&p->sealed);
     if (p->link) {
-        hy_link_farewell(p->link);
+        hy_link_shutdown(p->link);
         if (p->link)
             hy_link_cut(p->link, NULL);
     }
 }
 
-void hy_peer_gone(struct hy_peer *p, const char *why)
+void hy_peer_give_up(struct hy_peer *p, const char *why)
 {
     if (!p->closed) {
-        p->closed = true; /* whatever the owner does with it now, it hears no more */
+        p->closed = true; /* no event follows on_gone */
         p->net->events.on_gone(p->net->arg, p, why);
     }
     hy_peer_finish(p);
 }
 
-/* It has proven its key, so this is its own doing: on a new connection it would go on in the same way, and as fast as it
- * can. The session ends. */
-void hy_peer_violated(struct hy_peer *p, const char *why)
+/* The peer has proven its key, so the error is its own: it would repeat it on a new connection, as fast as it can.
+ * So the session ends. */
+void hy_peer_protocol_error(struct hy_peer *p, const char *why)
 {
     p->violated = true;
     if (p->link)
-        hy_link_cut(p->link, why); /* with a line in the log */
-    hy_peer_gone(p, why);
+        hy_link_cut(p->link, why); /* logs it */
+    hy_peer_give_up(p, why);
 }
 
-/* Its link is no more: the dialling end dials again, the other one waits. */
-void hy_peer_lost(struct hy_peer *p, struct hy_link *l, const char *why)
+/* The dialing end dials again, the listening end waits. */
+void hy_peer_link_lost(struct hy_peer *p, struct hy_link *l, const char *why)
 {
-    bool was_good = l->state == HY_LINK_UP && hy_net_now(p->net) - l->up_at >= HY_REDIAL_MAX_MS;
+    bool was_stable = l->state == HY_LINK_UP && hy_net_now(p->net) - l->up_at >= HY_REDIAL_MAX_MS;
 
     p->ack_at = HY_NEVER;
     if (p->finished)
         return;
     if (p->closed && l->clean)
-        hy_peer_finish(p); /* the other end has closed too: nobody is there to hear the rest */
+        hy_peer_finish(p); /* the peer has closed too: nothing receives the rest */
     else if (p->dial)
-        hy_dial_again(p, was_good, why ? why : "");
+        hy_dial_retry(p, was_stable, why ? why : "");
 }
 
 /* ---- frames, flushing, time --------------------------------------------------------------------- */
@@ -147,7 +147,7 @@ static void make_dirty(struct hy_peer *p)
         hy_list_push(&p->net->dirty, &p->dirty);
 }
 
-/* Something may have come up that should be sent. */
+/* Sends what the mux needs to send, or starts the timer for a delayed acknowledgement. */
 static void schedule(struct hy_peer *p)
 {
     int64_t now = hy_net_now(p->net);
@@ -173,7 +173,7 @@ static void finish_if_done(struct hy_peer *p)
         hy_peer_finish(p);
 }
 
-void hy_peer_frame(struct hy_peer *p, const struct hy_frame *f)
+void hy_peer_receive(struct hy_peer *p, const struct hy_frame *f)
 {
     struct hy_link *l = p->link;
     const char *why = "";
@@ -190,21 +190,20 @@ void hy_peer_frame(struct hy_peer *p, const struct hy_frame *f)
         rc = hy_mux_input(p->mux, f, &why);
     }
     if (rc == -EPROTO && !p->dial) {
-        hy_peer_violated(p, why);
+        hy_peer_protocol_error(p, why);
         return;
     }
     if (rc < 0) {
         hy_link_cut(l, why);
         return;
     }
-    p->heard = hy_net_now(p->net);
+    p->last_received = hy_net_now(p->net);
     p->suspect = false;
     schedule(p);
     finish_if_done(p);
 }
 
-/* The turn has something for it. */
-static void queued(struct hy_peer *p)
+static void mark_queued(struct hy_peer *p)
 {
     if (hy_list_empty(&p->queued) && !p->finished)
         hy_list_push(&p->net->queued, &p->queued);
@@ -230,41 +229,41 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static void give_up(struct hy_peer *p)
+static void give_up_silent(struct hy_peer *p)
 {
     char why[200];
     double seconds = (double)p->net->settings.silence_ms / 1000;
 
     if (p->was_up)
-        snprintf(why, sizeof why, "nothing was heard from %s for %g s", p->address, seconds);
+        snprintf(why, sizeof why, "nothing received from %s for %g s", p->address, seconds);
     else
         snprintf(why, sizeof why, "no answer from %s for %g s: %s", p->address, seconds, hy_dial_why(p));
-    hy_peer_gone(p, why);
+    hy_peer_give_up(p, why);
 }
 
-/* A quiet link is tried; one that stays quiet is replaced by the dialling end. */
+/* Pings an idle link; the dialing end replaces one that stays silent. */
 static int64_t tick_link(struct hy_peer *p, int64_t now)
 {
     const struct hy_net_settings *s = &p->net->settings;
     struct hy_link *l = p->link;
-    int64_t quiet_since = earlier(p->sent, p->heard), next;
+    int64_t quiet_since = earlier(p->last_sent, p->last_received), next;
 
-    if (p->dial && now - p->heard >= s->silence_ms / 2 && now - l->up_at >= s->silence_ms / 2) {
-        hy_link_cut(l, "nothing is heard on it");
+    if (p->dial && now - p->last_received >= s->silence_ms / 2 && now - l->up_at >= s->silence_ms / 2) {
+        hy_link_cut(l, "nothing received on this connection");
         return HY_NEVER;
     }
-    next = (quiet_since > p->pinged ? quiet_since : p->pinged) + s->ping_ms;
+    next = (quiet_since > p->last_pinged ? quiet_since : p->last_pinged) + s->ping_ms;
     if (next <= now) {
-        p->pinged = now;
+        p->last_pinged = now;
         l->ping_due = true;
         next = now + s->ping_ms;
     }
     if (l->ping_due || p->ack_at <= now)
         hy_link_drain(l);
     if (p->ack_at <= now)
-        p->ack_at = HY_NEVER; /* the socket is full: it goes when there is room */
+        p->ack_at = HY_NEVER; /* the socket is full: on_written sends it */
     if (p->dial)
-        next = earlier(next, (p->heard > l->up_at ? p->heard : l->up_at) + s->silence_ms / 2);
+        next = earlier(next, (p->last_received > l->up_at ? p->last_received : l->up_at) + s->silence_ms / 2);
     return earlier(next, p->ack_at);
 }
 
@@ -273,17 +272,17 @@ int64_t hy_peer_tick(struct hy_peer *p, int64_t now)
     int64_t silent_at, next;
 
     if (p->net->paused)
-        p->heard = now; /* nobody is listening */
-    silent_at = p->heard + p->net->settings.silence_ms;
+        p->last_received = now; /* nothing is read, so silence proves nothing */
+    silent_at = p->last_received + p->net->settings.silence_ms;
     if (p->linger_at <= now) {
         hy_peer_finish(p);
         return HY_NEVER;
     }
     if (silent_at <= now) {
-        /* After a stall of our own there may be something in the socket: the
-         * loop reads it before it comes here again. */
+        /* If this process was stalled, data may wait in the socket: the loop
+         * reads it before the next tick. */
         if (p->suspect) {
-            give_up(p);
+            give_up_silent(p);
             return HY_NEVER;
         }
         p->suspect = true;
@@ -297,7 +296,7 @@ int64_t hy_peer_tick(struct hy_peer *p, int64_t now)
     return next;
 }
 
-/* ---- the front door ---------------------------------------------------------------------------------- */
+/* ---- public functions ----------------------------------------------------------------------------------- */
 
 const char *hy_peer_identity(const struct hy_peer *p)
 {
@@ -321,7 +320,7 @@ void *hy_peer_data(const struct hy_peer *p)
 
 int64_t hy_peer_silent_ms(const struct hy_peer *p)
 {
-    return hy_net_now(p->net) - p->heard;
+    return hy_net_now(p->net) - p->last_received;
 }
 
 int hy_peer_is_linked(const struct hy_peer *p)
@@ -343,7 +342,7 @@ int hy_peer_send(struct hy_peer *p, const Hy__Control *m)
     if (rc < 0)
         return rc;
     hy__control__pack(m, at);
-    queued(p);
+    mark_queued(p);
     return 0;
 }
 
@@ -357,7 +356,7 @@ int hy_peer_write(struct hy_peer *p, uint32_t stream, const uint8_t *bytes, size
     int rc = hy_mux_write(p->mux, stream, bytes, n);
 
     if (rc == 0)
-        queued(p);
+        mark_queued(p);
     return rc;
 }
 

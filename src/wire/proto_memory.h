@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* protobuf-c's memory, through the fault seam like all other. */
+/* An allocator for protobuf-c that is subject to fault injection, like hy_malloc. */
 #ifndef HY_WIRE_PROTO_MEMORY_H
 #define HY_WIRE_PROTO_MEMORY_H
 

@@ -7,7 +7,7 @@
 #include "wire/agent_client.h"
 #include "wire/local.h"
 
-/* For as long as the agent lives: the driver may be behind, or wait for its disk. */
+/* Without a timeout: the driver may be slow, or wait for its disk. */
 static int await_answer(struct hy_agent_client *c, struct hy_err *err)
 {
     Hy__TrialReportAnswer *answer;

@@ -20,15 +20,15 @@ struct hy_node hy_node_of(const Hy__RunSpec *spec, uint64_t number)
     return (struct hy_node){0};
 }
 
-const char *hy_node_name(const Hy__RunSpec *spec, uint64_t number, char room[HY_NODE_NAME_MAX])
+const char *hy_node_name(const Hy__RunSpec *spec, uint64_t number, char buffer[HY_NODE_NAME_MAX])
 {
     const struct hy_node node = hy_node_of(spec, number);
 
     if (node.role)
-        snprintf(room, HY_NODE_NAME_MAX, "%.*s-%u", HY_NODE_NAME_MAX - 12, node.role, node.index);
+        snprintf(buffer, HY_NODE_NAME_MAX, "%.*s-%u", HY_NODE_NAME_MAX - 12, node.role, node.index);
     else
-        snprintf(room, HY_NODE_NAME_MAX, "%llu", (unsigned long long)number - 1);
-    return room;
+        snprintf(buffer, HY_NODE_NAME_MAX, "%llu", (unsigned long long)number - 1);
+    return buffer;
 }
 
 bool hy_role_has_rank(const char *role)

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What makes a link safe, and where OpenSSL would let us down otherwise:
+ * What secures a link, and what OpenSSL's defaults would allow:
  *
- * - A client with a key completes TLS 1.3 with a server that has none but a
- *   certificate of its own making. So SSL_VERIFY_PEER with an empty trust
- *   store, at both ends, and SSL_session_reused() after the handshake: only a
- *   handshake on the pre-shared key says yes there.
+ * - A client with a key would complete TLS 1.3 with a server that has only a
+ *   self-signed certificate. So both ends use SSL_VERIFY_PEER with an empty
+ *   trust store, and check SSL_session_reused() after the handshake, which is
+ *   true only for a handshake with the pre-shared key.
  * - Only TLS 1.3, one suite (its SHA-256 is the hash of the keys), always with
- *   an ephemeral key exchange, so that a stolen key opens no old recordings.
- * - No tickets and no cache: the key is proven anew on every connection. No
- *   early data: it could be replayed.
+ *   an ephemeral key exchange (forward secrecy).
+ * - No tickets and no cache: every connection proves the key again. No early
+ *   data: it could be replayed.
  *
- * OpenSSL reads from the bytes that were fed and writes to the caller's buffer
- * through a BIO of our own: nothing is kept per link but OpenSSL's own state,
- * whose record buffers are given back whenever they are empty.
+ * A custom BIO reads from the caller's input and writes to its buffer: the only
+ * memory per link is OpenSSL's state, whose empty record buffers are released.
  */
 #include "wire/tls.h"
 
@@ -41,13 +40,13 @@ struct hy_tls_context {
 struct hy_tls {
     struct hy_tls_context *context;
     SSL *ssl;
-    const uint8_t *in; /* what was fed and not read yet */
+    const uint8_t *in; /* input that is not read yet */
     size_t in_len;
     struct hy_buf *out;       /* the caller's, during a call */
-    uint8_t key[HY_KEY_SIZE]; /* client: until the handshake is over */
+    uint8_t key[HY_KEY_SIZE]; /* client: until the handshake is complete */
     char identity[HY_IDENTITY_MAX + 1];
     const char *why;
-    bool refused; /* by either end, for what the other one is */
+    bool refused; /* see hy_tls_refused */
 };
 
 /* ---- the BIO ------------------------------------------------------------- */
@@ -85,7 +84,7 @@ static long bio_ctrl(BIO *b, int cmd, long num, void *ptr)
     (void)b;
     (void)num;
     (void)ptr;
-    return cmd == BIO_CTRL_FLUSH; /* there is nothing to flush; all else is unknown */
+    return cmd == BIO_CTRL_FLUSH; /* nothing is buffered; other commands are not supported */
 }
 
 static BIO_METHOD *make_method(void)
@@ -127,7 +126,7 @@ static int use_session(SSL *ssl, const EVP_MD *md, const unsigned char **id, siz
     return *ret != NULL;
 }
 
-/* The identity is only claimed here. It counts once the handshake is over. */
+/* The identity is only a claim until the handshake is complete. */
 static int find_session(SSL *ssl, const unsigned char *id, size_t id_len, SSL_SESSION **ret)
 {
     struct hy_tls *t = SSL_get_app_data(ssl);
@@ -135,13 +134,13 @@ static int find_session(SSL *ssl, const unsigned char *id, size_t id_len, SSL_SE
 
     *ret = NULL;
     if (id_len == 0 || id_len > HY_IDENTITY_MAX || memchr(id, 0, id_len)) {
-        t->why = "an identity that is none";
+        t->why = "invalid identity";
         return 0;
     }
     memcpy(t->identity, id, id_len);
     t->identity[id_len] = '\0';
     if (!t->context->key_of || t->context->key_of(t->context->arg, t->identity, key) < 0) {
-        t->why = "an identity that is not known here";
+        t->why = "unknown identity";
         return 0;
     }
     *ret = session_of_key(ssl, key);
@@ -161,7 +160,7 @@ int64_t hy_tls_hello_size(const uint8_t *bytes, size_t n, const char **ret_why)
         return 0;
     size = RECORD_HEADER + ((size_t)bytes[3] << 8 | bytes[4]);
     if (size == RECORD_HEADER || size > HY_TLS_HELLO_MAX) {
-        *ret_why = "a TLS hello that is too long, or empty";
+        *ret_why = "ClientHello too long or empty";
         return -EPROTO;
     }
     return (int64_t)size;
@@ -197,7 +196,7 @@ struct hy_tls_context *hy_tls_context_new(void)
     c->method = make_method();
     c->client = make_ctx(TLS_client_method(), SSL_VERIFY_PEER);
     c->server = make_ctx(TLS_server_method(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT);
-    /* A server that verifies refuses sessions, ours too, unless it has named a context. */
+    /* A server that verifies peers refuses sessions unless it has set a session ID context. */
     if (!c->method || !c->client || !c->server ||
         !SSL_CTX_set_session_id_context(c->server, (const unsigned char *)"hopyard", 7)) {
         hy_tls_context_free(c);
@@ -226,7 +225,7 @@ void hy_tls_context_set_keys(struct hy_tls_context *c, hy_net_key_fn key_of, voi
 
 /* ---- links ---------------------------------------------------------------------- */
 
-static struct hy_tls *make_link(struct hy_tls_context *c, SSL_CTX *ctx)
+static struct hy_tls *tls_new(struct hy_tls_context *c, SSL_CTX *ctx)
 {
     struct hy_tls *t = hy_calloc(1, sizeof *t);
     BIO *b = t ? BIO_new(c->method) : NULL;
@@ -250,7 +249,7 @@ static struct hy_tls *make_link(struct hy_tls_context *c, SSL_CTX *ctx)
 struct hy_tls *hy_tls_new_client(struct hy_tls_context *c, const char *identity,
                                  const uint8_t key[HY_KEY_SIZE])
 {
-    struct hy_tls *t = make_link(c, c->client);
+    struct hy_tls *t = tls_new(c, c->client);
 
     if (!t)
         return NULL;
@@ -262,7 +261,7 @@ struct hy_tls *hy_tls_new_client(struct hy_tls_context *c, const char *identity,
 
 struct hy_tls *hy_tls_new_server(struct hy_tls_context *c)
 {
-    struct hy_tls *t = make_link(c, c->server);
+    struct hy_tls *t = tls_new(c, c->server);
 
     if (t)
         SSL_set_accept_state(t->ssl);
@@ -284,7 +283,7 @@ void hy_tls_feed(struct hy_tls *t, const uint8_t *bytes, size_t n)
     t->in_len = n;
 }
 
-/* An alert of the other end, or its certificate; a mishap there is neither. */
+/* An alert of the peer, or its certificate; but not an internal error of the peer. */
 static bool is_refusal(unsigned long error)
 {
     int reason = ERR_GET_LIB(error) == ERR_LIB_SSL ? ERR_GET_REASON(error) : 0;
@@ -293,8 +292,8 @@ static bool is_refusal(unsigned long error)
            (reason > SSL_AD_REASON_OFFSET && reason != SSL_AD_REASON_OFFSET + SSL_AD_INTERNAL_ERROR);
 }
 
-/* What OpenSSL's answer means; its own words are kept for the log. */
-static int outcome(struct hy_tls *t, int rc)
+/* Converts OpenSSL's result, and keeps its reason for the log. */
+static int result_of(struct hy_tls *t, int rc)
 {
     const char *reason;
 
@@ -321,7 +320,7 @@ int hy_tls_handshake(struct hy_tls *t, struct hy_buf *out)
     ERR_clear_error();
     rc = SSL_do_handshake(t->ssl);
     if (rc <= 0) {
-        rc = outcome(t, rc);
+        rc = result_of(t, rc);
         t->out = NULL;
         return rc == -EPIPE ? -EPROTO : rc;
     }
@@ -329,7 +328,7 @@ int hy_tls_handshake(struct hy_tls *t, struct hy_buf *out)
     OPENSSL_cleanse(t->key, sizeof t->key);
     if (SSL_session_reused(t->ssl) && t->identity[0])
         return 1;
-    t->why = "the other end has not proven the key";
+    t->why = "the peer has not proven the key";
     t->refused = true;
     return -EPROTO;
 }
@@ -342,7 +341,7 @@ int hy_tls_read(struct hy_tls *t, uint8_t *bytes, size_t n, struct hy_buf *out)
     ERR_clear_error();
     rc = SSL_read(t->ssl, bytes, (int)n);
     if (rc <= 0)
-        rc = outcome(t, rc);
+        rc = result_of(t, rc);
     t->out = NULL;
     return rc;
 }
@@ -354,7 +353,7 @@ int hy_tls_write(struct hy_tls *t, const uint8_t *bytes, size_t n, struct hy_buf
     t->out = out;
     ERR_clear_error();
     rc = n ? SSL_write(t->ssl, bytes, (int)n) : 1;
-    rc = rc > 0 ? 0 : outcome(t, rc);
+    rc = rc > 0 ? 0 : result_of(t, rc);
     t->out = NULL;
     return rc < 0 ? -EPROTO : 0;
 }

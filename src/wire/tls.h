@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tls: TLS 1.3 with a pre-shared key that both ends prove, without sockets:
- * encrypted bytes are fed in and collected. See tls.c for what is refused.
+ * tls: TLS 1.3 with a pre-shared key that both ends prove, without sockets: the
+ * caller passes encrypted bytes in and out. tls.c explains what is refused.
  */
 #ifndef HY_WIRE_TLS_H
 #define HY_WIRE_TLS_H
@@ -16,46 +16,46 @@
 #define HY_TLS_HELLO_MAX 2048u /* a client's first record, with its header; an agent's has about 300 bytes */
 
 struct hy_buf;
-struct hy_tls_context; /* opaque: what all links of a net share */
+struct hy_tls_context; /* opaque: shared by all links of a net */
 struct hy_tls;         /* opaque: one link */
 
 /* NULL when out of memory. */
 struct hy_tls_context *hy_tls_context_new(void);
 void hy_tls_context_free(struct hy_tls_context *c); /* NULL is fine */
-/* Who may connect to us. */
+/* The keys of the identities that may connect. */
 void hy_tls_context_set_keys(struct hy_tls_context *c, hy_net_key_fn key_of, void *arg);
 
-/* NULL when out of memory. The dialling end has an identity and its key. */
+/* NULL when out of memory. The dialing end has an identity and its key. */
 struct hy_tls *hy_tls_new_client(struct hy_tls_context *c, const char *identity,
                                  const uint8_t key[HY_KEY_SIZE]);
 struct hy_tls *hy_tls_new_server(struct hy_tls_context *c);
 void hy_tls_free(struct hy_tls *t); /* NULL is fine */
 
 /*
- * How long the record is that begins with these n bytes: a ClientHello in one record, with its header. 0 when more
- * bytes are needed to know, -EPROTO when it cannot be an agent's (then *ret_why says why).
+ * The length of the record that begins with these n bytes: a ClientHello in one record, with its header. 0 when more
+ * bytes are needed, -EPROTO with a reason in *ret_why when it cannot be an agent's.
  */
 int64_t hy_tls_hello_size(const uint8_t *bytes, size_t n, const char **ret_why);
 
-/* The bytes that came in; they must stay until hy_tls_handshake or hy_tls_read has answered 0. */
+/* Input; the bytes must stay valid until hy_tls_handshake or hy_tls_read has returned 0. */
 void hy_tls_feed(struct hy_tls *t, const uint8_t *bytes, size_t n);
 
-/* Each appends the bytes that must go out to `out`. */
+/* Each of these appends the bytes to send to `out`. */
 
-/* 1 when both ends have proven the key, 0 when more must come in, -EPROTO. */
+/* 1 when both ends have proven the key, 0 when more input is needed, -EPROTO. */
 int hy_tls_handshake(struct hy_tls *t, struct hy_buf *out);
-/* How many bytes were decrypted, 0 when more must come in, -EPIPE when the
- * other end has closed, -EPROTO. */
+/* The number of decrypted bytes, 0 when more input is needed, -EPIPE when the
+ * peer has closed, -EPROTO. */
 int hy_tls_read(struct hy_tls *t, uint8_t *bytes, size_t n, struct hy_buf *out);
 /* 0 or -EPROTO. */
 int hy_tls_write(struct hy_tls *t, const uint8_t *bytes, size_t n, struct hy_buf *out);
-/* Says that nothing follows. */
+/* Writes close_notify. */
 void hy_tls_close(struct hy_tls *t, struct hy_buf *out);
 
-/* Who the other end is (server: once the handshake is over). */
+/* The identity of the client (server: valid after the handshake). */
 const char *hy_tls_identity(const struct hy_tls *t);
-/* The handshake failed because the other end has no such key, or we do not take what it has. */
+/* The handshake failed because the ends do not have the same key. */
 bool hy_tls_refused(const struct hy_tls *t);
-const char *hy_tls_why(const struct hy_tls *t); /* after -EPROTO: a few words */
+const char *hy_tls_why(const struct hy_tls *t); /* the reason, after -EPROTO */
 
 #endif

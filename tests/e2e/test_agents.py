@@ -95,11 +95,11 @@ def test_a_key_file_that_others_can_read_is_refused(yard: Yard, run: Joinable, t
     key.write_bytes(run.key.read_bytes())
     key.chmod(0o640)
     status, text = said(run.agent(key=key))
-    assert status == 2 and f"the key file '{key}' can be read by others; run: chmod 600 '{key}'" in text
+    assert status == 2 and f"other users have access to the key file '{key}'; run: chmod 600 '{key}'" in text
     key.chmod(0o600)
     key.write_text("not a key\n")
     status, text = said(run.agent(key=key))
-    assert status == 2 and f"'{key}' is no key file" in text
+    assert status == 2 and f"'{key}' is not a key file" in text
     status, text = said(run.agent(key=tmp_path / "missing"))
     assert status == 2 and "No such file" in text
     assert not run.dropped()
@@ -112,7 +112,7 @@ def test_an_agent_with_a_wrong_key_is_told_so_once(yard: Yard, run: Joinable, tm
     key.write_text("0123456789abcdef" * 4 + "\n")
     status, text = said(run.agent(key=key))
     assert status == 1
-    assert re.search(rf"no answer from 127.0.0.1:{run.port} proves the key \(.*\); is the key file of this run", text), text
+    assert re.search(rf"127.0.0.1:{run.port} does not prove the key \(.*\); check that the key file", text), text
     assert len(run.dropped()) == 1
     run.finish()
     assert {a["agent"] for a in yard.attempts()} == {"local"}
@@ -327,12 +327,12 @@ def test_an_agent_tells_a_false_driver_nothing_and_says_so(yard: Yard, key: Path
         free = s.getsockname()[1]  # nobody listens there any more
     ports = {name: i.port for name, i in impostors.items()} | {"nobody": free}
     agents = {name: yard.start("agent", "--join", f"127.0.0.1:{port}", "--key-file", key) for name, port in ports.items()}
-    whys = {"certificate": "proves the key (certificate verify failed)", "garbage": "for 15 s", "silent": "for 15 s: no answer in time",
-            "nobody": "for 15 s: connection refused"}
+    whys = {"certificate": "does not prove the key (certificate verify failed)", "garbage": "for 15 s",
+            "silent": "for 15 s: no answer in time", "nobody": "for 15 s: connection refused"}
     for name, agent in agents.items():
         status, text = said(agent)
         assert status == 1, text
-        assert f"no answer from 127.0.0.1:{ports[name]} " in text and whys[name] in text, text
+        assert f"127.0.0.1:{ports[name]} " in text and whys[name] in text, text
     assert impostors["certificate"].heard == b"" and "connected" not in impostors["certificate"].outcomes
     assert len(impostors["certificate"].outcomes) == 1, "it was tried again"
     for name in ("garbage", "silent"):  # all they got was the beginning of a handshake, in which there is no key

@@ -529,7 +529,7 @@ def cut_off_for_long(yard: Yard, net: Hosts) -> None:
     net["a"].mend()
     open_gate(net["a"])
     said = finish(p)
-    assert "agent a is gone (nothing was heard from" in said
+    assert "agent a is gone (nothing received from" in said
     assert [t["value"] for t in yard.trials()] == [1, 2, 3, 4]
     assert [a["state"] for a in yard.attempts(1, lost["trial"])] == ["lost", "done"]
     assert len(yard.attempts()) == 5

@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "faults.h"
 #include "wire/frame.h"
-#include "wire/incoming.h"
+#include "wire/recv_streams.h"
 #include "wire/mux.h"
 
 #define STREAMS 16
@@ -119,11 +119,11 @@ static void forget_many(struct owner *o)
 
 static void say_hello(struct owner *o)
 {
-    struct hy_mark theirs[8], ours[HY_INCOMING_MAX + 1];
+    struct hy_mark theirs[8], ours[HY_RECV_STREAMS_MAX + 1];
     size_t n = (size_t)take(o, 1) % 8;
     const char *why;
 
-    if (hy_mux_marks(o->mux, NULL) > HY_INCOMING_MAX + 1)
+    if (hy_mux_marks(o->mux, NULL) > HY_RECV_STREAMS_MAX + 1)
         abort();
     hy_mux_marks(o->mux, ours);
     for (size_t i = 0; i < n; i++) {

@@ -303,7 +303,7 @@ def test_lost_agent_is_mentioned(tmp_path):
         raise ValueError("bad")
 
     done = run(tmp_path, training, env={"HOPYARD_SOCKET": str(tmp_path / "none"), "HOPYARD_TAG": "1.1.1"})
-    assert done.status == 1 and "ValueError: bad\nhopyard: no process answers on" in done.stderr
+    assert done.status == 1 and "ValueError: bad\nhopyard: cannot connect to" in done.stderr
 
 
 def test_missing_module_is_an_error(tmp_path, listener):

@@ -53,7 +53,7 @@ static _Noreturn void die(const char *what)
     exit(2);
 }
 
-static void say(const char *word)
+static void print_line(const char *word)
 {
     printf("%s\n", word);
     fflush(stdout);
@@ -444,7 +444,7 @@ static void on_timer(uv_timer_t *timer)
     if (s->peer && s->turn == s->attack->count) {
         uv_timer_stop(timer);
         if (s->attack->is_harmless) {
-            say("sent");
+            print_line("sent");
             leave(s);
         }
     }
@@ -477,7 +477,7 @@ static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
     Hy__Control reply = HY__CONTROL__INIT;
 
     if (m->body_case == HY__CONTROL__BODY_WELCOME && s->attack->at_join) {
-        say("ready");
+        print_line("ready");
     } else if (m->body_case == HY__CONTROL__BODY_WELCOME) {
         info_of(s, &reply);
         if (hy_peer_send(p, &reply) < 0)
@@ -486,7 +486,7 @@ static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
     } else if (m->body_case == HY__CONTROL__BODY_START && !s->trial) {
         s->trial = m->start->trial;
         s->attempt = m->start->attempt;
-        say("ready");
+        print_line("ready");
     }
 }
 
@@ -511,7 +511,7 @@ static void on_gone(void *arg, struct hy_peer *p, const char *why)
     (void)p;
     (void)why;
     s->peer = NULL;
-    say("gone");
+    print_line("gone");
 }
 
 static const struct attack *find_attack(const char *name)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How an agent on standby is found, handed over and asked to end. */
+/* standby: finding an agent, handing it over, and asking it to exit. */
 #include "support.h"
 
 #include <errno.h>
@@ -15,23 +15,23 @@
 
 #define CLIENT "4711:123456"
 
-static char folder[64];
+static char dir[64];
 
-static int open_folder(void **state)
+static int make_dir(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/hopyard-standby-XXXXXX");
-    if (!mkdtemp(folder))
+    snprintf(dir, sizeof dir, "/tmp/hopyard-standby-XXXXXX");
+    if (!mkdtemp(dir))
         return -1;
-    return setenv("XDG_RUNTIME_DIR", folder, 1);
+    return setenv("XDG_RUNTIME_DIR", dir, 1);
 }
 
-static int close_folder(void **state)
+static int remove_dir(void **state)
 {
     char command[128];
 
     (void)state;
-    snprintf(command, sizeof command, "rm -r %s", folder);
+    snprintf(command, sizeof command, "rm -r %s", dir);
     return system(command);
 }
 
@@ -49,7 +49,7 @@ static Hy__Handover order(uint8_t key[HY_KEY_SIZE])
     return h;
 }
 
-/* Two files that the next run has open. */
+/* Any two files, in place of the log and the lock. */
 static void open_two(int fds[2])
 {
     fds[0] = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -91,7 +91,7 @@ static void test_an_agent_is_handed_over_with_a_log_and_a_lock(void **state)
     unlink(path);
 }
 
-static void test_another_key_or_client_gets_nothing_and_the_clients_own_is_asked_to_end(void **state)
+static void test_another_key_or_client_is_refused_and_outdated_agents_are_asked_to_exit(void **state)
 {
     hy_cleanup_free char *path = NULL;
     uint8_t key[HY_KEY_SIZE];
@@ -102,7 +102,7 @@ static void test_another_key_or_client_gets_nothing_and_the_clients_own_is_asked
     open_two(given);
     assert_int_equal(hy_standby_take("4712:1", "key", &sent, given), -ENOENT);
     assert_int_equal(hy_standby_receive(socket, &got, taken), -EAGAIN);
-    assert_int_equal(hy_standby_take("4711:99", "key", &sent, given), -ENOENT); /* a process that had its number */
+    assert_int_equal(hy_standby_take("4711:99", "key", &sent, given), -ENOENT); /* an earlier process with this process ID */
     assert_int_equal(hy_standby_receive(socket, &got, taken), 0);
     assert_int_equal(hy_standby_take(CLIENT, "other", &sent, given), -ENOENT);
     assert_int_equal(hy_standby_receive(socket, &got, taken), 0);
@@ -111,7 +111,7 @@ static void test_another_key_or_client_gets_nothing_and_the_clients_own_is_asked
     unlink(path);
 }
 
-static void test_nobody_waits_at_a_socket_that_was_left_behind(void **state)
+static void test_a_stale_socket_is_not_used(void **state)
 {
     hy_cleanup_free char *path = NULL;
     uint8_t key[HY_KEY_SIZE];
@@ -126,7 +126,7 @@ static void test_nobody_waits_at_a_socket_that_was_left_behind(void **state)
     assert_int_equal(hy_standby_take(CLIENT, "key", &sent, given), -ENOENT);
     close_two(given);
     free(path);
-    close(hy_standby_open(CLIENT, "key", &path)); /* of a process that had our number */
+    close(hy_standby_open(CLIENT, "key", &path)); /* the file of an earlier process with this process ID is replaced */
     assert_int_equal(unlink(path), 0);
 }
 
@@ -140,7 +140,7 @@ static void send_bytes(const char *path, const void *bytes, size_t n)
     close(fd);
 }
 
-static void test_what_makes_no_sense_is_refused(void **state)
+static void test_invalid_messages_are_refused(void **state)
 {
     static uint8_t much[8000];
     hy_cleanup_free char *path = NULL;
@@ -150,7 +150,7 @@ static void test_what_makes_no_sense_is_refused(void **state)
     size_t n = hy__handover__pack(&h, bytes);
 
     (void)state;
-    for (size_t cut = 0; cut <= n; cut++) { /* the whole of it has no descriptors */
+    for (size_t cut = 0; cut <= n; cut++) { /* even the complete message lacks the descriptors */
         if (cut == 1)
             continue;
         send_bytes(path, bytes, cut);
@@ -166,13 +166,13 @@ static void test_what_makes_no_sense_is_refused(void **state)
     unlink(path);
 }
 
-static int sends_as_nobody(const char *path)
+static int send_as_another_user(const char *path)
 {
     pid_t pid = fork();
     int status;
 
     if (pid == 0) {
-        if (chmod(folder, 0777) < 0 || setuid(65534) < 0)
+        if (chmod(dir, 0777) < 0 || setuid(65534) < 0)
             _exit(2);
         send_bytes(path, "e", 1);
         _exit(0);
@@ -180,20 +180,20 @@ static int sends_as_nobody(const char *path)
     return waitpid(pid, &status, 0) == pid ? WEXITSTATUS(status) : -1;
 }
 
-static void test_another_user_ends_nothing(void **state)
+static void test_messages_of_another_user_are_refused(void **state)
 {
-    hy_cleanup_free char *path = NULL, *open_folder_path = NULL;
+    hy_cleanup_free char *path = NULL, *runtime_dir = NULL;
     Hy__Handover *got = NULL;
     int socket, taken[2];
 
     (void)state;
     hy_need_root("to become another user");
     socket = hy_standby_open(CLIENT, "key", &path);
-    open_folder_path = hy_asprintf("%s/hopyard", folder);
-    assert_true(chmod(open_folder_path, 0777) == 0 && chmod(path, 0777) == 0);
-    assert_int_equal(sends_as_nobody(path), 0);
+    runtime_dir = hy_asprintf("%s/hopyard", dir);
+    assert_true(chmod(runtime_dir, 0777) == 0 && chmod(path, 0777) == 0);
+    assert_int_equal(send_as_another_user(path), 0);
     assert_int_equal(hy_standby_receive(socket, &got, taken), -EPERM);
-    assert_int_equal(chmod(open_folder_path, 0700), 0);
+    assert_int_equal(chmod(runtime_dir, 0700), 0);
     close(socket);
     unlink(path);
 }
@@ -208,16 +208,16 @@ static void count(void *arg, const struct hy_standby *s)
     ++*found;
 }
 
-static void test_all_that_wait_are_listed(void **state)
+static void test_all_agents_on_standby_are_listed(void **state)
 {
-    static const char *const strange[] = {"standby-1-2-3.sock", "standby-4711-0000000000000001--5.sock", "standby-.sock",
-                                          "standby-4711-00000000000000010-5.sock"};
+    static const char *const invalid[] = {"standby-1-2-3.sock", "standby-4711-0000000000000001--5.sock",
+                                          "standby-.sock", "standby-4711-00000000000000010-5.sock"};
     hy_cleanup_free char *path = NULL;
     int socket = hy_standby_open(CLIENT, "key", &path), found = 0;
 
     (void)state;
-    for (size_t i = 0; i < HY_COUNT(strange); i++) {
-        hy_cleanup_free char *other = hy_asprintf("%s/hopyard/%s", folder, strange[i]);
+    for (size_t i = 0; i < HY_COUNT(invalid); i++) {
+        hy_cleanup_free char *other = hy_asprintf("%s/hopyard/%s", dir, invalid[i]);
 
         close(open(other, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     }
@@ -227,15 +227,17 @@ static void test_all_that_wait_are_listed(void **state)
     unlink(path);
 }
 
+#define T(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_an_agent_is_handed_over_with_a_log_and_a_lock, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(test_another_key_or_client_gets_nothing_and_the_clients_own_is_asked_to_end, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(test_nobody_waits_at_a_socket_that_was_left_behind, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(test_what_makes_no_sense_is_refused, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(test_another_user_ends_nothing, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(test_all_that_wait_are_listed, open_folder, close_folder),
+        T(test_an_agent_is_handed_over_with_a_log_and_a_lock),
+        T(test_another_key_or_client_is_refused_and_outdated_agents_are_asked_to_exit),
+        T(test_a_stale_socket_is_not_used),
+        T(test_invalid_messages_are_refused),
+        T(test_messages_of_another_user_are_refused),
+        T(test_all_agents_on_standby_are_listed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A part of test_wire.c: many connections of others, and what they may cost. */
+/* A part of test_wire.c: floods of connections use a bounded amount of memory and log. */
 #ifndef HY_TESTS_WIRE_FLOODS_H
 #define HY_TESTS_WIRE_FLOODS_H
 
 #include <sys/wait.h>
 
-#include "wire_room.h"
+#include "wire_echo_server.h"
 
 #define FLOOD 100
 #define REFUSED 20000
@@ -42,8 +42,8 @@ static void test_a_turn_accepts_a_bounded_number_of_connections(void **state)
     world_done(&w);
 }
 
-/* Connected and closed at once, or with a word that is no TLS: neither the log nor what is held grows with them. */
-static void test_refused_connections_fill_neither_the_log_nor_the_memory(void **state)
+/* Connections that are closed at once, or that do not use TLS: neither the log nor the memory grows with them. */
+static void test_refused_connections_do_not_fill_the_log_or_the_memory(void **state)
 {
     struct world w;
     size_t most = 0;
@@ -65,10 +65,10 @@ static void test_refused_connections_fill_neither_the_log_nor_the_memory(void **
             most = w.driver.net->handles > most ? w.driver.net->handles : most;
         }
     }
-    world_until(&w, w.driver.net->greeting_count == 0);
-    assert_in_range(most, 1, HY_GREETINGS_MAX + HY_ACCEPTS_MAX + 3); /* the timer, the listener, the agent's link */
+    world_until(&w, w.driver.net->pending_count == 0);
+    assert_in_range(most, 1, HY_PENDING_LINKS_MAX + HY_ACCEPTS_MAX + 3); /* the timer, the listener, the agent's link */
     lines = log_count("");
-    assert_in_range(lines, 1, 2 * HY_LOG_BURST); /* with one every 10 s, should this take so long */
+    assert_in_range(lines, 1, 2 * HY_LOG_BURST); /* one more every 10 s, if this takes that long */
     hy_log_flush();
     assert_in_range(log_count("more lines like this were left out"), 1, HY_LOG_BURST);
     assert_int_equal(side_send(&w.agents[0], w.agents[0].peer), 0);
@@ -79,9 +79,9 @@ static void test_refused_connections_fill_neither_the_log_nor_the_memory(void **
 
 static const struct hy_link *link_with_tls(struct hy_net *net)
 {
-    hy_list_each(it, &net->greetings)
+    hy_list_each(it, &net->pending_links)
     {
-        const struct hy_link *l = hy_container(it, struct hy_link, greeting);
+        const struct hy_link *l = hy_container(it, struct hy_link, pending);
 
         if (l->tls)
             return l;
@@ -97,12 +97,13 @@ static void connect_idle(struct world *w, int *fds, int count)
     }
 }
 
-/* The ClientHello comes byte by byte, and costs nothing before it is whole; then idle connections give way to it. */
-static void test_a_flood_of_idle_connections_does_not_evict_who_has_the_key(void **state)
+/* The ClientHello is sent byte by byte, and uses no TLS state before it is complete; then idle connections are evicted
+ * first. */
+static void test_idle_connections_do_not_evict_a_client_with_the_key(void **state)
 {
     hy_cleanup_buf struct hy_buf out;
     uint8_t key[HY_KEY_SIZE], in[4096];
-    static int idle[HY_GREETINGS_MAX + 10];
+    static int idle[HY_PENDING_LINKS_MAX + 10];
     int fd;
     struct hy_tls_context *c;
     struct hy_tls *t;
@@ -124,12 +125,12 @@ static void test_a_flood_of_idle_connections_does_not_evict_who_has_the_key(void
         world_step(&w);
     }
     world_until(&w, link_with_tls(w.driver.net));
-    connect_idle(&w, idle, HY_GREETINGS_MAX + 10);
-    world_until(&w, log_count("too many connections that have not said hello") > 10);
-    assert_int_equal(w.driver.net->greeting_count, HY_GREETINGS_MAX);
+    connect_idle(&w, idle, HY_PENDING_LINKS_MAX + 10);
+    world_until(&w, log_count("too many connections that have not sent a Hello") > 10);
+    assert_int_equal(w.driver.net->pending_count, HY_PENDING_LINKS_MAX);
     assert_non_null(link_with_tls(w.driver.net));
     assert_true(read(fd, in, sizeof in) > 0); /* the driver's part of the handshake */
-    for (int i = 0; i < HY_GREETINGS_MAX + 10; i++)
+    for (int i = 0; i < HY_PENDING_LINKS_MAX + 10; i++)
         close(idle[i]);
     close(fd);
     log_end();
@@ -138,9 +139,9 @@ static void test_a_flood_of_idle_connections_does_not_evict_who_has_the_key(void
     world_done(&w);
 }
 
-/* ---- descriptors that run out --------------------------------------------------------------------- */
+/* ---- out of descriptors ----------------------------------------------------------------------------- */
 
-static void test_without_descriptors_a_listener_pauses_and_goes_on_later(void **state)
+static void test_a_listener_without_descriptors_pauses_and_resumes(void **state)
 {
     struct rlimit old, none;
     struct world w;
@@ -156,12 +157,12 @@ static void test_without_descriptors_a_listener_pauses_and_goes_on_later(void **
     while (uv_is_active((uv_handle_t *)&w.driver.net->listener.poll))
         uv_run(&w.loop, UV_RUN_NOWAIT);
     assert_true(uv_is_active((uv_handle_t *)&w.driver.net->listener.pause));
-    assert_int_equal(w.driver.net->greeting_count, 0);
+    assert_int_equal(w.driver.net->pending_count, 0);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
-    world_until(&w, w.driver.net->greeting_count == 1);
+    world_until(&w, w.driver.net->pending_count == 1);
     close(fd);
     log_begin();
-    world_until(&w, w.driver.net->greeting_count == 0);
+    world_until(&w, w.driver.net->pending_count == 0);
     log_end();
     world_done(&w);
 }
@@ -170,13 +171,13 @@ static void test_without_descriptors_a_listener_pauses_and_goes_on_later(void **
 
 static void test_a_turn_accepts_a_bounded_number_of_local_connections(void **state)
 {
-    struct room r;
+    struct echo_server r;
     int fds[FLOOD], before;
 
     (void)state;
-    assert_int_equal(room_init(&r), 0);
+    assert_int_equal(echo_init(&r), 0);
     for (int i = 0; i < FLOOD; i++)
-        assert_true((fds[i] = hy_local_connect(r.folder.file, NULL)) >= 0);
+        assert_true((fds[i] = hy_local_connect(r.dir.file, NULL)) >= 0);
     do {
         before = r.opens;
         uv_run(&r.loop, UV_RUN_NOWAIT);
@@ -184,10 +185,10 @@ static void test_a_turn_accepts_a_bounded_number_of_local_connections(void **sta
     } while (r.opens < FLOOD);
     for (int i = 0; i < FLOOD; i++)
         close(fds[i]);
-    room_done(&r);
+    echo_done(&r);
 }
 
-static pid_t connect_as_a_stranger(const char *path, int count)
+static pid_t connect_as_another_user(const char *path, int count)
 {
     pid_t pid = fork();
 
@@ -206,33 +207,33 @@ static pid_t connect_as_a_stranger(const char *path, int count)
     _exit(0);
 }
 
-/* Somebody has widened the folder and the file. */
-static void test_local_strangers_cost_neither_memory_nor_log(void **state)
+/* The modes of the directory and the file were changed. */
+static void test_local_clients_of_other_users_do_not_fill_the_log_or_the_memory(void **state)
 {
-    struct room r;
+    struct echo_server r;
     int status, turns = 0;
     pid_t pid;
 
     (void)state;
     hy_need_root("to become another user");
-    assert_int_equal(room_init(&r), 0);
-    assert_int_equal(chmod(r.folder.path, 0711), 0);
-    assert_int_equal(chmod(r.folder.file, 0666), 0);
+    assert_int_equal(echo_init(&r), 0);
+    assert_int_equal(chmod(r.dir.path, 0711), 0);
+    assert_int_equal(chmod(r.dir.file, 0666), 0);
     log_begin();
-    pid = connect_as_a_stranger(r.folder.file, 1000);
+    pid = connect_as_another_user(r.dir.file, 1000);
     while (waitpid(pid, &status, WNOHANG) == 0 && ++turns)
         uv_run(&r.loop, UV_RUN_NOWAIT);
     assert_int_equal(status, 0);
     while (uv_run(&r.loop, UV_RUN_NOWAIT) && ++turns % 200)
         continue;
-    assert_in_range(log_count("it belongs to another user"), 1, 2 * HY_LOG_BURST);
+    assert_in_range(log_count("the client belongs to another user"), 1, 2 * HY_LOG_BURST);
     assert_int_equal(r.opens, 0);
     log_end();
-    assert_int_equal(room_visit(&r, visit_sizes), 0);
+    assert_int_equal(echo_run_client(&r, client_sends_all_sizes), 0);
     assert_int_equal(r.opens, 1);
     while (r.closes < 1)
         uv_run(&r.loop, UV_RUN_ONCE);
-    room_done(&r);
+    echo_done(&r);
 }
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef HY_TESTS_WIRE_LINKS_H
 #define HY_TESTS_WIRE_LINKS_H
 
-#include "wire_world.h"
+#include "wire_cluster.h"
 
 #define SHORT_MS 300
 
@@ -46,7 +46,7 @@ static void test_a_message_waits_for_the_flush(void **state)
     assert_int_equal(side_send(&w.driver, w.driver.peer), 0);
     assert_int_equal(side_send(a, a->peer), 0);
     hy_net_flush(a->net);
-    world_until(&w, w.driver.got == 1); /* the other way it takes as long */
+    world_until(&w, w.driver.got == 1); /* the other direction takes as long */
     for (int i = 0; i < 100; i++)
         uv_run(&w.loop, UV_RUN_NOWAIT);
     assert_int_equal(a->got, 0);
@@ -81,8 +81,7 @@ static void exchange(struct world *w, struct side *a, const struct amounts *x)
     }
 }
 
-/* Everything arrives exactly once (side_message and side_data see to that),
- * whatever fails on the way. */
+/* Everything arrives exactly once (side_message and side_data check it), whatever fails. */
 static int session_scenario(void *arg)
 {
     struct world w;
@@ -103,11 +102,11 @@ static void test_a_lost_frame_loses_and_repeats_nothing(void **state)
     (void)state;
     log_begin();
     hy_each_fault(HY_SEAM_WIRE, session_scenario, &x);
-    assert_true(log_count("a frame was lost") > 100); /* so many links were cut */
+    assert_true(log_count("a frame was lost") > 100); /* one per link that was cut */
     log_end();
 }
 
-static void test_links_come_through_without_memory_for_a_moment(void **state)
+static void test_links_survive_failed_allocations(void **state)
 {
     struct amounts x = {10, 300000};
 
@@ -117,7 +116,7 @@ static void test_links_come_through_without_memory_for_a_moment(void **state)
     log_end();
 }
 
-static void test_links_come_through_calls_that_fail(void **state)
+static void test_links_survive_failed_system_calls(void **state)
 {
     struct amounts x = {10, 300000};
 
@@ -140,7 +139,7 @@ static void test_a_silent_agent_is_given_up(void **state)
     world_until(&w, w.driver.ups == 1 && w.agents[0].ups == 1);
     side_close(&w.agents[0]);
     world_until(&w, w.driver.gones == 1);
-    assert_non_null(strstr(w.driver.why, "nothing was heard from 127.0.0.1:"));
+    assert_non_null(strstr(w.driver.why, "nothing received from 127.0.0.1:"));
     log_end();
     world_done(&w);
 }
@@ -161,9 +160,8 @@ static void test_pings_keep_a_quiet_session_alive(void **state)
     world_done(&w);
 }
 
-/* The loop was held up for longer than the silence it allows; what has come in
- * meanwhile still counts. */
-static void test_a_stall_of_ones_own_is_not_taken_for_silence(void **state)
+/* The loop was stalled for longer than the allowed silence; data that arrived meanwhile still counts. */
+static void test_a_stalled_loop_does_not_give_up_its_peers(void **state)
 {
     struct world w;
     struct side *a = &w.agents[0];
@@ -181,8 +179,8 @@ static void test_a_stall_of_ones_own_is_not_taken_for_silence(void **state)
     world_done(&w);
 }
 
-/* Several times the silence that ends a session: the paused end pings, and counts nobody as silent. */
-static void test_a_paused_net_reads_nothing_and_gives_nobody_up(void **state)
+/* Several times the silence that ends a session: the paused end sends pings, and no peer counts as silent. */
+static void test_a_paused_net_reads_nothing_and_gives_up_no_peer(void **state)
 {
     struct world w;
     struct side *a = &w.agents[0], *late = &w.agents[1];
@@ -193,7 +191,7 @@ static void test_a_paused_net_reads_nothing_and_gives_nobody_up(void **state)
     assert_int_equal(world_dial(&w, "agent-1", SHORT_MS), 0);
     world_until(&w, w.driver.ups == 1 && a->ups == 1);
     hy_net_pause(w.driver.net, true);
-    assert_int_equal(world_dial(&w, "agent-2", SHORT_MS), 0); /* one that comes meanwhile waits as well */
+    assert_int_equal(world_dial(&w, "agent-2", SHORT_MS), 0); /* a link that connects meanwhile is paused too */
     world_until(&w, late->ups == 1);
     assert_int_equal(side_send(a, a->peer), 0);
     until = uv_now(&w.loop) + 4 * SHORT_MS;
@@ -206,7 +204,7 @@ static void test_a_paused_net_reads_nothing_and_gives_nobody_up(void **state)
     world_done(&w);
 }
 
-static void test_a_dialler_gives_up_when_nobody_answers(void **state)
+static void test_a_dialer_gives_up_without_an_answer(void **state)
 {
     struct world w;
 
@@ -218,12 +216,12 @@ static void test_a_dialler_gives_up_when_nobody_answers(void **state)
     world_until(&w, w.agents[0].gones == 1);
     assert_non_null(strstr(w.agents[0].why, "no answer from 127.0.0.1:"));
     assert_non_null(strstr(w.agents[0].why, "connection refused"));
-    assert_int_equal(log_count("dialling again"), 1);
+    assert_int_equal(log_count("reconnecting"), 1);
     log_end();
     world_done(&w);
 }
 
-static void test_an_agent_whose_session_is_not_known_any_more_is_told_so(void **state)
+static void test_an_agent_whose_session_was_closed_is_notified(void **state)
 {
     struct world w;
 
@@ -234,14 +232,14 @@ static void test_an_agent_whose_session_is_not_known_any_more_is_told_so(void **
     world_until(&w, w.driver.ups == 1 && w.agents[0].ups == 1);
     hy_peer_close(w.driver.peer, 0);
     world_until(&w, w.agents[0].gones == 1);
-    assert_string_equal(w.agents[0].why, "the driver does not know this agent any more");
+    assert_string_equal(w.agents[0].why, "the driver no longer has a session for this agent");
     assert_int_equal(w.driver.ups, 1);
     assert_int_equal(w.driver.gones, 0);
     log_end();
     world_done(&w);
 }
 
-static void test_a_second_agent_of_a_name_waits_until_the_first_is_given_up(void **state)
+static void test_a_second_agent_with_the_same_name_waits_until_the_first_is_given_up(void **state)
 {
     struct world w;
 
@@ -251,10 +249,10 @@ static void test_a_second_agent_of_a_name_waits_until_the_first_is_given_up(void
     assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
     world_until(&w, w.driver.ups == 1 && w.agents[0].ups == 1);
     assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
-    world_until(&w, log_count("another agent of this name is connected") > 0);
+    world_until(&w, log_count("another agent with this name is connected") > 0);
     assert_int_equal(w.driver.ups, 1);
     assert_int_equal(w.agents[1].ups, 0);
-    assert_int_equal(side_send(&w.agents[0], w.agents[0].peer), 0); /* the first one goes on */
+    assert_int_equal(side_send(&w.agents[0], w.agents[0].peer), 0); /* the first one still works */
     world_until(&w, w.driver.got == 1);
     side_close(&w.agents[0]);
     world_until(&w, w.agents[1].ups == 1);
@@ -264,7 +262,7 @@ static void test_a_second_agent_of_a_name_waits_until_the_first_is_given_up(void
     world_done(&w);
 }
 
-static void test_closing_still_sends_what_is_queued(void **state)
+static void test_closing_sends_queued_data(void **state)
 {
     struct world w;
     struct side *a = &w.agents[0];
@@ -278,7 +276,7 @@ static void test_closing_still_sends_what_is_queued(void **state)
     side_fill(&w.driver);
     for (int i = 0; i < 50; i++)
         assert_int_equal(side_send(&w.driver, w.driver.peer), 0);
-    hy_fault_arm(HY_SEAM_WIRE, 20); /* and over a broken connection */
+    hy_fault_arm(HY_SEAM_WIRE, 20); /* even over a broken connection */
     hy_peer_close(w.driver.peer, LONG_MS);
     assert_int_equal(hy_net_lingering(w.driver.net), 1);
     world_until(&w, hy_net_lingering(w.driver.net) == 0);
@@ -290,7 +288,7 @@ static void test_closing_still_sends_what_is_queued(void **state)
     world_done(&w);
 }
 
-/* Both say goodbye in the same breath: neither waits for its time to linger. */
+/* Both ends close at the same time: neither lingers. */
 static void test_both_ends_may_close_at_once(void **state)
 {
     struct world w;
@@ -309,22 +307,22 @@ static void test_both_ends_may_close_at_once(void **state)
     world_done(&w);
 }
 
-static void test_nobody_lingers_for_an_end_that_has_closed(void **state)
+static void test_a_peer_does_not_linger_if_the_other_end_has_closed(void **state)
 {
     struct world w;
 
     (void)state;
-    assert_int_equal(world_init(&w, 10 * PATIENCE_MS), 0);
+    assert_int_equal(world_init(&w, 10 * TEST_TIMEOUT_MS), 0);
     assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
     world_until(&w, w.driver.ups == 1 && w.agents[0].ups == 1);
     assert_int_equal(side_send(&w.driver, w.driver.peer), 0);
-    hy_peer_close(w.driver.peer, 10 * PATIENCE_MS);
+    hy_peer_close(w.driver.peer, 10 * TEST_TIMEOUT_MS);
     side_close(&w.agents[0]);
     world_until(&w, hy_net_lingering(w.driver.net) == 0);
     world_done(&w);
 }
 
-static void test_a_peer_may_be_closed_within_its_own_message(void **state)
+static void test_a_peer_may_be_closed_in_its_message_callback(void **state)
 {
     struct world w;
     struct side *a = &w.agents[0];
@@ -343,7 +341,7 @@ static void test_a_peer_may_be_closed_within_its_own_message(void **state)
     world_done(&w);
 }
 
-static void test_many_agents_at_once(void **state)
+static void test_many_agents_connect_at_once(void **state)
 {
     struct world w;
     char name[32];
@@ -366,7 +364,7 @@ static void test_many_agents_at_once(void **state)
     world_done(&w);
 }
 
-static void test_listening_and_dialling_refuse_what_makes_no_sense(void **state)
+static void test_listening_and_dialing_refuse_invalid_arguments(void **state)
 {
     struct hy_err err = {0};
     struct hy_peer *p;
@@ -389,7 +387,7 @@ static void test_listening_and_dialling_refuse_what_makes_no_sense(void **state)
     world_done(&w);
 }
 
-static void test_a_host_is_dialled_by_its_name(void **state)
+static void test_a_host_is_dialed_by_name(void **state)
 {
     struct world w;
     struct side *a = &w.agents[0];

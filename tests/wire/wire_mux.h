@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two muxes and a connection made of two buffers, for test_wire.c: every byte
- * that is sent follows from its place, so that each end can check what it gets.
+ * Two muxes and a connection made of two buffers, for test_wire.c: every byte is
+ * a function of its stream and offset, so that the receiving end can check it.
  */
 #ifndef HY_TESTS_WIRE_MUX_H
 #define HY_TESTS_WIRE_MUX_H
@@ -12,26 +12,25 @@
 #include "base/rng.h"
 #include "support.h"
 #include "wire/frame.h"
-#include "wire/incoming.h"
+#include "wire/recv_streams.h"
 #include "wire/mux.h"
 
 #define STREAMS 8
 
 struct end {
     struct hy_mux *mux;
-    struct hy_buf wire; /* on its way to the other end */
+    struct hy_buf wire; /* in flight to the other end */
     uint64_t messages_sent, messages_got;
     uint64_t data_sent[STREAMS + 1], data_got[STREAMS + 1], data_owed[STREAMS + 1];
     uint64_t rooms;
-    uint32_t last_stream; /* of the last thing that came in */
-    int refuse;           /* the next message is answered with this */
+    uint32_t last_stream; /* of the last message or data received */
+    int refuse;           /* what on_message returns for the next message */
     int keeps_credit;     /* data is not consumed at once */
-    int forgets;          /* what comes in is of no interest */
+    int forgets;          /* forgets each stream when it receives data */
 };
 
 static const uint8_t some_bytes[] = "some bytes";
 
-/* What is queued by now may be sent. */
 static inline void seal_and_release(struct hy_mux *m)
 {
     hy_mux_seal(m);
@@ -139,7 +138,7 @@ static inline int send_data(struct end *e, uint32_t stream, size_t n)
     return rc;
 }
 
-/* Takes whole frames of the first n bytes that are under way to `to`. */
+/* Delivers the complete frames in the first n bytes in flight to `to`. */
 static inline int deliver(struct end *from, struct end *to, size_t n, const char **why)
 {
     size_t used = 0;
@@ -174,7 +173,7 @@ static inline int hello(struct end *from, struct end *to, const char **why)
     return rc;
 }
 
-/* A new connection after the old one broke with all that was under way. */
+/* A new connection; all data in flight on the old one is lost. */
 static inline int reconnect(struct end *a, struct end *b)
 {
     const char *why = "";
@@ -190,7 +189,7 @@ static inline int reconnect(struct end *a, struct end *b)
     return rc;
 }
 
-/* Until neither has anything to say. */
+/* Runs until neither end has anything to send. */
 static inline int settle(struct end *a, struct end *b)
 {
     const char *why = "";

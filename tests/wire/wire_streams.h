@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A part of test_wire.c: frames, and streams that survive their connections. */
+/* A part of test_wire.c: frames, and streams that survive broken connections. */
 #ifndef HY_TESTS_WIRE_STREAMS_H
 #define HY_TESTS_WIRE_STREAMS_H
 
@@ -17,7 +17,7 @@ static const struct hy_frame frames[] = {
     {.type = HY_FRAME_MESSAGE, .bytes = some_bytes, .n = 0},
 };
 
-static void test_a_frame_reads_back_as_it_was_and_half_of_it_waits(void **state)
+static void test_a_frame_round_trips_and_a_partial_frame_needs_more(void **state)
 {
     (void)state;
     for (size_t i = 0; i < HY_COUNT(frames); i++) {
@@ -39,7 +39,7 @@ static void test_a_frame_reads_back_as_it_was_and_half_of_it_waits(void **state)
     }
 }
 
-static void test_what_is_no_frame_is_refused(void **state)
+static void test_invalid_frames_are_refused(void **state)
 {
     static const struct {
         uint8_t bytes[32];
@@ -52,7 +52,7 @@ static void test_what_is_no_frame_is_refused(void **state)
         {{0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, 12, -EPROTO},
         {{0, 0, 0, 0, 1, 7, 0, 0, 0, 0, 0, 0}, 12, -EPROTO},
         {{0, 0, 0, 0, 1, 4, 1, 0, 0, 0, 0, 0}, 12, -EPROTO}, /* reserved bits */
-        {{0, 0, 0, 0, 1, 4, 0, 0, 1, 0, 0, 0}, 12, -EPROTO}, /* a ping of a stream */
+        {{0, 0, 0, 0, 1, 4, 0, 0, 1, 0, 0, 0}, 12, -EPROTO}, /* a ping with a stream */
         {{1, 0, 0, 0, 1, 5, 0, 0, 0, 0, 0, 0, 9}, 13, -EPROTO},
         {{8, 0, 0, 0, 1, 2, 0, 0, 1}, 20, -EPROTO}, /* data without data */
         {{9, 0, 0, 0, 1, 2, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80}, 21, -EPROTO},
@@ -109,7 +109,7 @@ static void consume_all(struct end *e)
     }
 }
 
-static void test_all_arrives_once_and_in_order_however_often_the_connection_breaks(void **state)
+static void test_everything_arrives_once_and_in_order_over_broken_connections(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 40; seed++) {
@@ -124,7 +124,7 @@ static void test_all_arrives_once_and_in_order_however_often_the_connection_brea
             if (hy_rng_below(&r, 60) == 0) {
                 const char *why = "";
 
-                if (hy_rng_below(&r, 3) == 0) { /* one that breaks after half a hello */
+                if (hy_rng_below(&r, 3) == 0) { /* a connection that breaks during the exchange of Hellos */
                     hy_buf_clear(&a.wire);
                     hy_buf_clear(&b.wire);
                     assert_int_equal(hello(&a, hy_rng_below(&r, 2) ? &b : NULL, &why), 0);
@@ -147,8 +147,7 @@ static void test_all_arrives_once_and_in_order_however_often_the_connection_brea
     }
 }
 
-/* An older connection's hello that is read after a newer one's. */
-static void test_a_late_hello_of_an_older_connection_does_no_harm(void **state)
+static void test_a_late_hello_of_an_older_connection_is_harmless(void **state)
 {
     struct hy_mark old = {0, 0, UINT64_MAX};
     const char *why = "";
@@ -170,7 +169,7 @@ static void test_a_late_hello_of_an_older_connection_does_no_harm(void **state)
     end_done(&b);
 }
 
-static void test_a_sender_stops_at_its_credit_and_goes_on_with_more(void **state)
+static void test_a_sender_stops_at_its_credit_and_continues_with_more(void **state)
 {
     struct end a, b;
 
@@ -186,7 +185,7 @@ static void test_a_sender_stops_at_its_credit_and_goes_on_with_more(void **state
     assert_int_equal(b.data_got[1], HY_STREAM_WINDOW);
     assert_int_equal(hy_mux_unacked(a.mux, 1), 0);
     assert_int_equal(a.rooms, 0);
-    assert_int_equal(hy_mux_room(a.mux, 2), HY_STREAM_WINDOW); /* the other streams' own */
+    assert_int_equal(hy_mux_room(a.mux, 2), HY_STREAM_WINDOW); /* each stream has separate credit */
     hy_mux_consumed(b.mux, 1, 100000);
     assert_int_equal(hy_mux_need(b.mux), HY_MUX_SEND);
     assert_int_equal(settle(&a, &b), 0);
@@ -196,7 +195,7 @@ static void test_a_sender_stops_at_its_credit_and_goes_on_with_more(void **state
     end_done(&b);
 }
 
-static void test_control_goes_before_a_backlog_of_data(void **state)
+static void test_control_messages_overtake_queued_data(void **state)
 {
     const char *why = "";
     struct end a, b;
@@ -221,7 +220,7 @@ static void test_control_goes_before_a_backlog_of_data(void **state)
     end_done(&b);
 }
 
-static void test_data_streams_take_turns(void **state)
+static void test_data_streams_are_served_round_robin(void **state)
 {
     const char *why = "";
     struct end a, b;
@@ -277,7 +276,7 @@ static void test_a_release_stops_at_the_seal(void **state)
     assert_int_equal(send_message(&a), 0);
     assert_int_equal(send_data(&a, 1, 100), 0);
     hy_mux_seal(a.mux);
-    assert_int_equal(send_message(&a), 0); /* of the next turn */
+    assert_int_equal(send_message(&a), 0); /* belongs to the next turn */
     assert_int_equal(send_data(&a, 1, 50), 0);
     assert_int_equal(send_data(&a, 2, 7), 0);
     hy_mux_release(a.mux);
@@ -296,7 +295,7 @@ static void test_a_release_stops_at_the_seal(void **state)
     end_done(&b);
 }
 
-static void test_what_is_discarded_is_never_sent(void **state)
+static void test_discarded_data_is_never_sent(void **state)
 {
     struct end a, b;
 
@@ -309,7 +308,7 @@ static void test_what_is_discarded_is_never_sent(void **state)
     assert_int_equal(send_data(&a, 1, 100), 0);
     hy_mux_seal(a.mux);
     hy_mux_discard(a.mux);
-    a.messages_sent--; /* the next one takes the place of the one that was dropped */
+    a.messages_sent--; /* the next one replaces the dropped one */
     a.data_sent[1] = 0;
     assert_int_equal(settle(&a, &b), 0);
     assert_int_equal(b.messages_got, 1);
@@ -324,7 +323,7 @@ static void test_what_is_discarded_is_never_sent(void **state)
     end_done(&b);
 }
 
-static void test_acknowledgements_wait_for_company(void **state)
+static void test_acknowledgements_are_delayed(void **state)
 {
     const char *why = "";
     struct end a, b;
@@ -347,7 +346,7 @@ static void test_acknowledgements_wait_for_company(void **state)
     end_done(&b);
 }
 
-static void test_64_mib_go_through_in_a_window_of_memory(void **state)
+static void test_64_mib_are_sent_with_one_window_of_memory(void **state)
 {
     const uint64_t total = 64ull << 20;
     size_t most = 0;
@@ -369,7 +368,7 @@ static void test_64_mib_go_through_in_a_window_of_memory(void **state)
     end_done(&b);
 }
 
-static void test_control_that_nobody_takes_is_bounded(void **state)
+static void test_unacknowledged_control_messages_are_bounded(void **state)
 {
     size_t queued = 0;
     uint8_t *at;
@@ -388,7 +387,7 @@ static void test_control_that_nobody_takes_is_bounded(void **state)
     end_done(&a);
 }
 
-static void test_a_forgotten_stream_frees_its_sender_and_never_comes_back(void **state)
+static void test_a_forgotten_stream_is_freed_at_its_sender_and_never_reopened(void **state)
 {
     const char *why = "";
     struct end a, b;
@@ -409,7 +408,7 @@ static void test_a_forgotten_stream_frees_its_sender_and_never_comes_back(void *
     assert_int_equal(hy_mux_unacked(a.mux, 1), 0);
     assert_int_equal(a.rooms, 1);
     assert_int_equal(hy_mux_room(a.mux, 1), HY_STREAM_WINDOW);
-    assert_int_equal(send_data(&a, 1, 4096), 0); /* goes nowhere, and costs nothing */
+    assert_int_equal(send_data(&a, 1, 4096), 0); /* discarded */
     assert_int_equal(settle(&a, &b), 0);
     assert_int_equal(hy_mux_unacked(a.mux, 1), 0);
     assert_int_equal(b.data_got[1], 16384);
@@ -417,8 +416,8 @@ static void test_a_forgotten_stream_frees_its_sender_and_never_comes_back(void *
     end_done(&b);
 }
 
-/* Trial after trial, each with a stream of its own that only the receiver forgets. */
-static void test_streams_that_are_over_leave_nothing_behind(void **state)
+/* Many streams, which only the receiver forgets. */
+static void test_finished_streams_use_no_memory(void **state)
 {
     struct end a, b;
     uint8_t byte = 1;
@@ -438,9 +437,9 @@ static void test_streams_that_are_over_leave_nothing_behind(void **state)
     end_done(&b);
 }
 
-/* The word that a stream was forgotten is lost with the connection: once with
- * something of the stream acknowledged, once with nothing. */
-static void test_a_stream_forgotten_on_a_broken_connection_frees_its_sender_too(void **state)
+/* The CREDIT that reports a forgotten stream is lost with the connection: once with
+ * some of the stream acknowledged, once with nothing. */
+static void test_a_stream_forgotten_on_a_broken_connection_is_freed_at_its_sender(void **state)
 {
     const char *why = "";
 
@@ -485,9 +484,9 @@ static int raw_credit(struct end *to, uint32_t stream, uint64_t offset, uint64_t
     return hy_mux_input(to->mux, &f, &(const char *){""});
 }
 
-/* Numbers in any order, some never used, some forgotten before anything came:
+/* Numbers in any order, some never used, some forgotten before their first frame:
  * each opens once. */
-static void test_stream_numbers_are_used_once_in_whatever_order(void **state)
+static void test_stream_numbers_are_used_once_in_any_order(void **state)
 {
     enum { COUNT = 2000 };
     static uint8_t opened[COUNT + 1];
@@ -510,21 +509,20 @@ static void test_stream_numbers_are_used_once_in_whatever_order(void **state)
         b.forgets = 1;
         b.data_got[0] = 0;
         if (!opened[id])
-            assert_int_equal(raw_data(&b, id, 1, &byte, 1), -EPROTO); /* not from the middle */
+            assert_int_equal(raw_data(&b, id, 1, &byte, 1), -EPROTO); /* the first offset must be 0 */
         assert_int_equal(raw_data(&b, id, 0, &byte, 1), 0);
-        if (opened[id]) /* a late frame: it opens nothing, from wherever it is */
+        if (opened[id]) /* a late frame, with any offset, opens nothing */
             assert_int_equal(raw_data(&b, id, 77, &byte, 1), 0);
         opened[id] = 1;
         hy_buf_clear(&b.wire);
         assert_int_equal(hy_mux_output(b.mux, &b.wire, 100), 0);
-        assert_int_equal(b.wire.len, 28); /* the sender is told that it is forgotten */
+        assert_int_equal(b.wire.len, 28); /* a CREDIT: the stream is forgotten */
     }
     end_done(&b);
 }
 
-/* A peer that leaves a hole between any two numbers costs a bounded amount; the
- * oldest holes are closed. */
-static void test_holes_between_stream_numbers_are_bounded(void **state)
+/* A peer that leaves a gap after every number uses bounded memory: the oldest gaps are closed. */
+static void test_gaps_between_stream_numbers_are_bounded(void **state)
 {
     const uint32_t last = 2 * HY_IDSET_RUNS_MAX + 1001;
     uint8_t byte = 0;
@@ -538,15 +536,15 @@ static void test_holes_between_stream_numbers_are_bounded(void **state)
         hy_buf_clear(&b.wire);
         assert_int_equal(hy_mux_output(b.mux, &b.wire, 100), 0);
     }
-    assert_int_equal(raw_data(&b, 2, 1, &byte, 1), 0);              /* late, as it seems */
-    assert_int_equal(raw_data(&b, last - 1, 1, &byte, 1), -EPROTO); /* new, and in the middle */
+    assert_int_equal(raw_data(&b, 2, 1, &byte, 1), 0);              /* treated as late */
+    assert_int_equal(raw_data(&b, last - 1, 1, &byte, 1), -EPROTO); /* new, with a nonzero offset */
     assert_int_equal(raw_data(&b, last - 1, 0, &byte, 1), 0);
     end_done(&b);
 }
 
 static void test_a_hostile_peer_is_refused(void **state)
 {
-    static const uint8_t too_long[] = {0, 0, 0, 1}; /* 16 MiB and a little */
+    static const uint8_t too_long[] = {0, 0, 0, 1}; /* more than 16 MiB */
     static uint8_t bytes[HY_STREAM_WINDOW + 1];
     struct hy_mark mark = {0, 5, 0};
     struct hy_frame ping = {.type = HY_FRAME_PING};
@@ -558,28 +556,28 @@ static void test_a_hostile_peer_is_refused(void **state)
         bytes[i] = data_byte(1, i);
     assert_int_equal(end_init(&b), 0);
     b.keeps_credit = 1;
-    assert_int_equal(raw_data(&b, 1, 1, bytes, 1), -EPROTO);            /* begins in the middle */
+    assert_int_equal(raw_data(&b, 1, 1, bytes, 1), -EPROTO);            /* a nonzero first offset */
     assert_int_equal(raw_data(&b, 1, 0, bytes, sizeof bytes), -EPROTO); /* over its credit */
     assert_int_equal(raw_data(&b, 1, 0, bytes, 1000), 0);
-    assert_int_equal(raw_data(&b, 1, 1001, bytes, 1), -EPROTO);   /* a hole */
-    assert_int_equal(raw_data(&b, 1, 500, bytes + 500, 1000), 0); /* half known */
+    assert_int_equal(raw_data(&b, 1, 1001, bytes, 1), -EPROTO);   /* a gap */
+    assert_int_equal(raw_data(&b, 1, 500, bytes + 500, 1000), 0); /* half of it is a repetition */
     assert_int_equal(b.data_got[1], 1500);
-    assert_int_equal(raw_data(&b, 1, 0, bytes, 1500), 0); /* all known */
+    assert_int_equal(raw_data(&b, 1, 0, bytes, 1500), 0); /* all of it is a repetition */
     assert_int_equal(raw_data(&b, 1, 100, bytes + 100, 10), 0);
     assert_int_equal(b.data_got[1], 1500);
     assert_int_equal(raw_data(&b, 0, 0, too_long, 4), -EPROTO);
-    assert_int_equal(raw_credit(&b, 0, 1, 0), -EPROTO); /* of what was not sent */
-    assert_int_equal(raw_credit(&b, 99, 1, 0), 0);      /* of a stream that is over */
+    assert_int_equal(raw_credit(&b, 0, 1, 0), -EPROTO); /* for data that was not sent */
+    assert_int_equal(raw_credit(&b, 99, 1, 0), 0);      /* for an unknown stream */
     assert_int_equal(send_data(&b, 3, 100), 0);
     assert_int_equal(raw_credit(&b, 3, 1, 1), -EPROTO);
     assert_int_equal(hy_mux_resume(b.mux, &mark, 1, &why), -EPROTO);
     assert_int_equal(hy_mux_input(b.mux, &ping, &why), -EPROTO);
-    assert_int_equal(raw_credit(&b, 3, 0, UINT64_MAX), 0); /* generous: not more than a window is kept */
+    assert_int_equal(raw_credit(&b, 3, 0, UINT64_MAX), 0); /* at most one window is buffered */
     assert_int_equal(hy_mux_room(b.mux, 3), HY_STREAM_WINDOW - 100);
     end_done(&b);
 }
 
-static void test_streams_open_at_a_time_are_bounded(void **state)
+static void test_the_number_of_open_streams_is_bounded(void **state)
 {
     struct end b;
     uint8_t byte = 0;
@@ -588,18 +586,18 @@ static void test_streams_open_at_a_time_are_bounded(void **state)
 
     (void)state;
     assert_int_equal(end_init(&b), 0);
-    b.forgets = 1; /* even those that are forgotten, until the sender has been told */
+    b.forgets = 1; /* forgotten streams count until the sender is notified */
     for (id = 1; rc == 0 && id < 10000; id++)
         rc = raw_data(&b, id, 0, &byte, 1);
     assert_int_equal(rc, -EPROTO);
-    assert_int_equal(id, HY_INCOMING_MAX + 2);
+    assert_int_equal(id, HY_RECV_STREAMS_MAX + 2);
     assert_int_equal(hy_mux_output(b.mux, &b.wire, 100), 0);
     assert_int_equal(raw_data(&b, 20000, 0, &byte, 1), 0);
     end_done(&b);
 }
 
-/* Memory fails somewhere: the connection breaks, and the next one goes on. */
-static int survive_allocations(void *arg)
+/* After an error the connection breaks, and the next one continues. */
+static int survive_faults(void *arg)
 {
     struct end a, b;
     int rc = end_init(&a);
@@ -627,19 +625,19 @@ static int survive_allocations(void *arg)
     return 0;
 }
 
-static void test_streams_come_through_without_memory_for_a_moment(void **state)
+static void test_streams_survive_failed_allocations(void **state)
 {
     (void)state;
-    hy_each_fault(HY_SEAM_ALLOC, survive_allocations, NULL);
+    hy_each_fault(HY_SEAM_ALLOC, survive_faults, NULL);
 }
 
-static void test_streams_come_through_any_lost_frame(void **state)
+static void test_streams_survive_a_lost_frame(void **state)
 {
     (void)state;
-    hy_each_fault(HY_SEAM_WIRE, survive_allocations, NULL);
+    hy_each_fault(HY_SEAM_WIRE, survive_faults, NULL);
 }
 
-static void test_a_message_that_was_not_taken_is_given_again(void **state)
+static void test_a_refused_message_is_delivered_again(void **state)
 {
     struct end a, b;
 

@@ -2,10 +2,10 @@
 /*
  * A driver and some agents on one loop in one process, over real sockets, for
  * the tests of links. Messages are Kill{trial = their number}, so that each
- * side can check that they come in order and once.
+ * side can check that they arrive in order and once.
  */
-#ifndef HY_TESTS_WIRE_WORLD_H
-#define HY_TESTS_WIRE_WORLD_H
+#ifndef HY_TESTS_WIRE_CLUSTER_H
+#define HY_TESTS_WIRE_CLUSTER_H
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,8 +19,8 @@
 #include "wire_mux.h"
 
 #define AGENTS_MAX 64
-#define LONG_MS 20000 /* silence that does not happen */
-#define PATIENCE_MS 60000 /* a test that hangs fails; none waits for this */
+#define LONG_MS 20000 /* a silence that does not happen in a test */
+#define TEST_TIMEOUT_MS 60000 /* a test that hangs fails after this */
 
 struct side {
     struct world *world;
@@ -30,8 +30,8 @@ struct side {
     uint64_t sent, got;
     uint64_t data_sent, data_want, data_got; /* on stream 1 */
     char why[200];
-    int closes_on_message; /* hy_peer_close from within on_message, with this linger + 1 */
-    int echoes;            /* answers each message with one */
+    int closes_on_message; /* calls hy_peer_close in on_message; its linger_ms + 1 */
+    int echoes;            /* replies to each message */
 };
 
 struct world {
@@ -157,7 +157,7 @@ static inline void world_late(uv_timer_t *t)
     ((struct world *)t->data)->late = 1;
 }
 
-/* One key per identity; nobody is called "stranger". */
+/* One key per identity; "stranger" is unknown. */
 static inline int world_key_of(void *arg, const char *identity, uint8_t key[HY_KEY_SIZE])
 {
     struct world *w = arg;
@@ -191,7 +191,7 @@ static inline int world_init(struct world *w, int64_t silence_ms)
     w->check.data = w->watchdog.data = w;
     w->flushes = 1;
     uv_check_start(&w->check, world_check);
-    uv_timer_start(&w->watchdog, world_late, PATIENCE_MS, 0);
+    uv_timer_start(&w->watchdog, world_late, TEST_TIMEOUT_MS, 0);
     memset(w->key, 7, sizeof w->key);
     rc = side_open(&w->driver, w, silence_ms);
     if (rc == 0)
@@ -232,7 +232,7 @@ static inline void world_turn(struct world *w)
     if (w->flushes)
         world_flush(w);
     if (w->late)
-        fail_msg("it does not come to an end");
+        fail_msg("timeout");
     uv_run(&w->loop, UV_RUN_ONCE);
 }
 
@@ -256,13 +256,13 @@ static inline int connect_raw(const struct world *w)
 static inline void world_step(struct world *w)
 {
     if (w->late)
-        fail_msg("it does not come to an end");
+        fail_msg("timeout");
     world_flush(w);
     uv_run(&w->loop, UV_RUN_NOWAIT);
     usleep(100);
 }
 
-/* Both ends of a connection are in this process. What is raised stays so; many users start with 1024. */
+/* Both ends of a connection are in this process, and the default limit is often 1024. The new limit stays. */
 static inline void need_descriptors(rlim_t count)
 {
     struct rlimit limit;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a link finds its session:
+ * The Hello exchange, which attaches a link to its session:
  *
- *     dialling end                          listening end
+ *     dialing end                           listening end
  *     TLS is up:   Hello{session, marks} ──►
- *                                           known session: the newer link replaces
- *                                           the older one; else a new peer (on_up)
+ *                                           known session: the new link replaces
+ *                                           the old one; otherwise a new peer (on_up)
  *                  ◄── Hello{resumed, marks}
- *     on_up, or on with what was not received
+ *     on_up, or resend what was not received
  *
- * The dialling end says `resumed` when it has been up before: then a listener
- * that does not know the session answers so, and makes no new one of it.
+ * The dialing end sets `resumed` if it has been up before. A listener that does
+ * not have the session then answers without `resumed`, and does not create it.
  */
 #include "wire/net.h"
 
@@ -20,7 +20,7 @@
 
 #include "base/mem.h"
 #include "wire/message.h"
-#include "wire/seam.h"
+#include "wire/faults.h"
 
 static void send_hello(struct hy_link *l, const uint8_t session[HY_SESSION_SIZE], bool resumed,
                        struct hy_mux *mux)
@@ -28,7 +28,7 @@ static void send_hello(struct hy_link *l, const uint8_t session[HY_SESSION_SIZE]
     int rc;
 
     hy_buf_clear(&l->net->frames);
-    rc = hy_frame_lost() ? -ECONNRESET : hy_hello_append(&l->net->frames, session, resumed, mux);
+    rc = hy_fault_frame_lost() ? -ECONNRESET : hy_hello_append(&l->net->frames, session, resumed, mux);
     if (rc < 0)
         hy_link_cut(l, rc == -ENOMEM ? "out of memory" : "a frame was lost");
     else
@@ -41,49 +41,49 @@ static void link_up(struct hy_link *l)
     if (l->net->paused)
         hy_link_pause(l, true);
     l->up_at = hy_net_now(l->net);
-    l->net->greeted++;
+    l->net->handshake_count++;
 }
 
-/* Both ends have said hello: the session goes on with what each of them misses. */
-static int carry_on(struct hy_peer *p, const struct hy_hello *h, const char **ret_why)
+/* Both ends have sent their Hello: resends what the peer has not received. */
+static int resume_session(struct hy_peer *p, const struct hy_hello *h, const char **ret_why)
 {
     struct hy_net *net = p->net;
     int rc;
 
     if (!p->was_up) {
         p->was_up = true;
-        p->heard = hy_net_now(net);
+        p->last_received = hy_net_now(net);
         if (!p->closed)
             net->events.on_up(net->arg, p);
     }
     rc = hy_mux_resume(p->mux, h->marks, h->mark_count, ret_why);
     if (rc < 0)
         return rc;
-    p->heard = p->pinged = hy_net_now(net);
+    p->last_received = p->last_pinged = hy_net_now(net);
     p->suspect = false;
-    hy_net_wake(net, p->heard + net->settings.ping_ms);
+    hy_net_wake(net, p->last_received + net->settings.ping_ms);
     if (p->link)
         hy_link_drain(p->link);
     return 0;
 }
 
-static void greet_as_dialler(struct hy_link *l, const struct hy_hello *h)
+static void hello_as_dialer(struct hy_link *l, const struct hy_hello *h)
 {
     struct hy_peer *p = l->peer;
     const char *why = "";
 
     if (memcmp(h->session, p->session, HY_SESSION_SIZE) != 0) {
-        hy_link_cut(l, "it speaks of another session");
+        hy_link_cut(l, "the Hello names another session");
     } else if (!h->resumed && p->was_up) {
-        hy_peer_gone(p, "the driver does not know this agent any more");
+        hy_peer_give_up(p, "the driver no longer has a session for this agent");
     } else {
         link_up(l);
-        if (carry_on(p, h, &why) < 0)
+        if (resume_session(p, h, &why) < 0)
             hy_link_cut(l, why);
     }
 }
 
-/* The session that a link carries on; or the one that is in its way. */
+/* `same`: the peer with this session; otherwise a peer with this identity and another session. */
 static struct hy_peer *find_peer(struct hy_net *net, const char *identity,
                                  const uint8_t session[HY_SESSION_SIZE], bool same)
 {
@@ -99,7 +99,7 @@ static struct hy_peer *find_peer(struct hy_net *net, const char *identity,
     return NULL;
 }
 
-/* 1 when it is an old session, 0 when it is a new one, or -Exxx. */
+/* 1 for a known session, 0 for a new one, or -Exxx. */
 static int find_or_add(struct hy_link *l, const struct hy_hello *h, struct hy_peer **ret,
                        const char **ret_why)
 {
@@ -112,12 +112,12 @@ static int find_or_add(struct hy_link *l, const struct hy_hello *h, struct hy_pe
         return 1;
     }
     if (find_peer(l->net, identity, h->session, false)) {
-        *ret_why = "another agent of this name is connected";
+        *ret_why = "another agent with this name is connected";
         return -EADDRINUSE;
     }
     if (h->resumed) {
         send_hello(l, h->session, false, NULL);
-        *ret_why = "its session is not known here";
+        *ret_why = "unknown session";
         return -ENOENT;
     }
     rc = hy_peer_new(l->net, identity, l->address, &p);
@@ -135,12 +135,12 @@ static void move_address(struct hy_peer *p, const struct hy_link *l)
     char *address = hy_strdup(l->address);
 
     if (!address)
-        return; /* the older one will do, for the log */
+        return; /* only used in the log */
     free(p->address);
     p->address = address;
 }
 
-static void greet_as_listener(struct hy_link *l, const struct hy_hello *h)
+static void hello_as_listener(struct hy_link *l, const struct hy_hello *h)
 {
     const char *why = "";
     struct hy_peer *p;
@@ -151,11 +151,11 @@ static void greet_as_listener(struct hy_link *l, const struct hy_hello *h)
         return;
     }
     if (p->link)
-        hy_link_cut(p->link, "a newer connection replaces it");
+        hy_link_cut(p->link, "replaced by a newer connection");
     if (p->finished)
         return;
-    hy_list_remove(&l->greeting);
-    l->net->greeting_count--;
+    hy_list_remove(&l->pending);
+    l->net->pending_count--;
     l->peer = p;
     p->link = l;
     if (known)
@@ -163,28 +163,28 @@ static void greet_as_listener(struct hy_link *l, const struct hy_hello *h)
     send_hello(l, p->session, known, p->mux);
     if (l->state == HY_LINK_DEAD) {
         if (!known)
-            hy_peer_finish(p); /* nobody has heard of it */
+            hy_peer_finish(p); /* on_up was not called */
         return;
     }
     link_up(l);
-    rc = carry_on(p, h, &why);
+    rc = resume_session(p, h, &why);
     if (rc == -EPROTO)
-        hy_peer_violated(p, why);
+        hy_peer_protocol_error(p, why);
     else if (rc < 0)
         hy_link_cut(l, why);
 }
 
-void hy_link_greet(struct hy_link *l, const struct hy_frame *f)
+void hy_link_hello(struct hy_link *l, const struct hy_frame *f)
 {
     const char *why = "";
     struct hy_hello h;
 
-    if (!f) { /* the dialling end speaks first */
+    if (!f) { /* the dialing end sends the first Hello */
         send_hello(l, l->peer->session, l->peer->was_up, l->peer->mux);
         return;
     }
     if (f->type != HY_FRAME_HELLO) {
-        hy_link_cut(l, "it has not said hello");
+        hy_link_cut(l, "the first frame is not a Hello");
         return;
     }
     if (hy_hello_parse(f->bytes, f->n, &h, &why) < 0) {
@@ -192,10 +192,10 @@ void hy_link_greet(struct hy_link *l, const struct hy_frame *f)
         return;
     }
     if (h.protocol != HY_PROTOCOL)
-        hy_link_cut(l, "it speaks another version of the protocol; both ends need the same hopyard");
-    else if (l->dialled)
-        greet_as_dialler(l, &h);
+        hy_link_cut(l, "incompatible protocol version; use the same version of hopyard on both ends");
+    else if (l->dialed)
+        hello_as_dialer(l, &h);
     else
-        greet_as_listener(l, &h);
+        hello_as_listener(l, &h);
     hy_hello_done(&h);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an agent may send. e2e/test_hostile_agents.py has what comes of the rest. */
+/* A part of test_wire.c: limits of agents. e2e/test_hostile_agents.py tests how the driver enforces them. */
 #include "support.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ static const char *exceeds(const Hy__Control *m)
 {
     static char text[200];
 
-    return hy_bounds_exceeded(m, text, sizeof text);
+    return hy_limits_exceeded(m, text, sizeof text);
 }
 
 static const char *output_exceeds(const char *path, uint64_t offset, uint64_t size, uint32_t stream)
@@ -62,26 +62,26 @@ static void test_paths_of_files_are_bounded(void **state)
 
     (void)state;
     for (size_t i = 0; i < HY_COUNT(fine); i++)
-        assert_null(hy_bounds_path(fine[i]));
+        assert_null(hy_limits_check_path(fine[i]));
     for (size_t i = 0; i < HY_COUNT(wrong); i++)
-        assert_non_null(hy_bounds_path(wrong[i]));
+        assert_non_null(hy_limits_check_path(wrong[i]));
     for (size_t n = 254; n < 258; n++) { /* one part */
         memset(text, 'x', n);
         text[n] = '\0';
-        assert_int_equal(!hy_bounds_path(text), n <= HY_PATH_PART_LIMIT);
+        assert_int_equal(!hy_limits_check_path(text), n <= HY_PATH_PART_LIMIT);
     }
     for (size_t parts = 63; parts < 67; parts++) {
         for (size_t i = 0; i < 2 * parts; i++)
             text[i] = i % 2 ? '/' : 'x';
         text[2 * parts - 1] = '\0';
-        assert_int_equal(!hy_bounds_path(text), parts <= HY_PATH_DEPTH_LIMIT);
+        assert_int_equal(!hy_limits_check_path(text), parts <= HY_PATH_DEPTH_LIMIT);
     }
     for (size_t i = 0; i <= HY_PATH_LIMIT; i++)
         text[i] = i % 200 == 199 ? '/' : 'x';
     text[HY_PATH_LIMIT + 1] = '\0';
-    assert_non_null(hy_bounds_path(text));
+    assert_non_null(hy_limits_check_path(text));
     text[HY_PATH_LIMIT] = '\0';
-    assert_null(hy_bounds_path(text));
+    assert_null(hy_limits_check_path(text));
 }
 
 static void test_names_and_counts_of_values_are_bounded(void **state)
@@ -104,7 +104,7 @@ static void test_names_and_counts_of_values_are_bounded(void **state)
     m.report = &r;
     assert_null(exceeds(&m));
     r.n_metrics++;
-    assert_string_equal(exceeds(&m), "10001 values at once (the limit is 10000)");
+    assert_string_equal(exceeds(&m), "10001 values in one message (the limit is 10000)");
     r.n_metrics = 1;
     name[HY_NAME_LIMIT] = 'n';
     name[HY_NAME_LIMIT + 1] = '\0';
