@@ -174,10 +174,12 @@ class Program:
         """The same, and waits for all of this machine to have written to the memory they share."""
         r = self.meet()
         if r.shared:
-            with open(r.shared, "r+b") as f, mmap.mmap(f.fileno(), 4096) as memory:
-                memory[r.rank] = r.rank + 1
-                while any(memory[i] != i + 1 for i in range(len(r.members))):
-                    time.sleep(0.005)
+            with open(r.shared, "r+b") as f:
+                os.truncate(f.fileno(), 4096)  # every rank sets the size of the memory, to the same value
+                with mmap.mmap(f.fileno(), 4096) as memory:
+                    memory[r.rank] = r.rank + 1
+                    while any(memory[i] != i + 1 for i in range(len(r.members))):
+                        time.sleep(0.005)
         self.print("shared ok")
 
     def again(self) -> None:

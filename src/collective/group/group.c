@@ -375,8 +375,8 @@ int hy_group_poll(struct hy_group *g, int64_t ticket)
 /* ---- process sets ------------------------------------------------------------------------ */
 
 /* A request of all ranks without tensors. */
-static int64_t run_without_tensors(struct hy_group *g, enum hy_kind kind, const char *name, const int64_t *list, size_t count,
-                     struct hy_err *err)
+static int64_t run_without_tensors(struct hy_group *g, enum hy_kind kind, const char *name, const int64_t *list,
+                                   size_t count, struct hy_err *err)
 {
     struct hy_request r = {.kind = kind, .name = name, .prescale = 1, .postscale = 1, .splits = list};
     int64_t ticket;

@@ -8,7 +8,8 @@
  * data transfers. `progress_lock` is taken before `lock`.
  *
  *   group.c      the interface
- *   progress.c   the thread: sends requests, receives orders, sleeps
+ *   messages.c   requests to rank 0, and its orders
+ *   progress.c   the thread: when to send, to receive and to sleep
  *   perform.c    executes an order
  *
  * A group of one has no thread: the thread that waits for a request executes it.
@@ -116,11 +117,26 @@ void hy_group_break(struct hy_group *g, const struct hy_err *err);
 /* The pending request of that name; NULL: none. With `lock` held. */
 struct work *hy_group_find(struct hy_group *g, uint32_t set, const char *name);
 
-/* ---- progress.c ---- */
+/* ---- messages.c: with progress_lock held ---- */
 extern const struct hy_negotiator_events hy_group_negotiator_events;
-void *hy_group_progress(void *group);
+int hy_group_send(struct hy_group *g, unsigned rank, const ProtobufCMessage *message); /* 0 or -Exxx */
+/* Sends the queued requests to rank 0; whether there were any. */
+bool hy_group_submit_queued(struct hy_group *g);
+/* Receives messages of all peers, and executes orders; whether there were any. */
+bool hy_group_receive_all(struct hy_group *g);
+/* Reports to rank 0 whether this rank waits. */
+void hy_group_report_waiting(struct hy_group *g, bool waits);
+/* Fails the group, and reports it to the other ranks. */
+void hy_group_fail(struct hy_group *g, const struct hy_err *err);
+/* Prints a warning, and sends it to the driver. */
+void hy_group_warn(struct hy_group *g, const char *text);
+/* The error of the communicator, or `otherwise` if it has none. */
+const struct hy_err *hy_group_comm_error(struct hy_group *g, const char *otherwise);
 /* During the execution of an order: warns about the rank that delays it. */
 void hy_group_on_wait(void *group);
+
+/* ---- progress.c ---- */
+void *hy_group_progress(void *group);
 /* Makes progress in place of the group's thread until the request is done, for a limited time. Returns at once if
  * another thread makes progress already. */
 void hy_group_progress_inline(struct hy_group *g, int64_t ticket);

@@ -17,8 +17,8 @@ bool hy_pmi_is_offered(void);
 /*
  * Rank 0 passes `text` (at most HY_PMI_TEXT bytes with its NUL), the others receive it in `text`. Returns when all
  * ranks have called it; may be called once in a process. -EINTR when `give_up` (NULL: never), called ten times a
- * second, returns true; then a thread keeps waiting until the launcher ends the process. -ENOTSUP: the library cannot be
- * loaded. Errors have a message.
+ * second, returns true; then a thread keeps waiting until the launcher ends the process. -ENOTSUP: the library cannot
+ * be loaded. Errors have a message.
  */
 #define HY_PMI_TEXT 1024
 int hy_pmi_share(unsigned rank, char text[HY_PMI_TEXT], bool (*give_up)(void *arg), void *arg, struct hy_err *err);
