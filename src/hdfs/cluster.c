@@ -134,11 +134,11 @@ static char *current_user(void)
 {
     const char *name = getenv("HADOOP_USER_NAME");
     struct passwd entry, *found = NULL;
-    char room[4096];
+    char buffer[4096];
 
     if (name && *name)
         return hy_strdup(name);
-    if (getpwuid_r(geteuid(), &entry, room, sizeof(room), &found) == 0 && found)
+    if (getpwuid_r(geteuid(), &entry, buffer, sizeof(buffer), &found) == 0 && found)
         return hy_strdup(found->pw_name);
     return hy_asprintf("%u", (unsigned)geteuid());
 }
