@@ -454,7 +454,7 @@ static void fail_all(struct hy_hdfs_rpc *c, int rc)
     pthread_mutex_unlock(&c->lock);
 }
 
-int hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret)
+int hy_hdfs_rpc_invoke(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret)
 {
     struct waiter w = {.id = call->id, .turn = PTHREAD_COND_INITIALIZER};
     int rc;
