@@ -114,13 +114,13 @@ static int set_hparam(struct hparam *h, const char *name, const json_t *value)
 
 static int hparams_init(struct hparams *h, json_t *params)
 {
-    size_t room = json_object_size(params) + 1;
+    size_t capacity = json_object_size(params) + 1;
     const char *name;
     json_t *value;
 
     *h = (struct hparams){0};
-    h->all = hy_calloc(room, sizeof *h->all);
-    h->entries = hy_calloc(room, sizeof *h->entries);
+    h->all = hy_calloc(capacity, sizeof *h->all);
+    h->entries = hy_calloc(capacity, sizeof *h->entries);
     if (!h->all || !h->entries)
         return -ENOMEM;
     json_object_foreach(params, name, value) {

@@ -44,7 +44,7 @@ struct hy_hdfs_namenodes {
 
     pthread_mutex_t lock; /* protects the fields below */
     size_t active;        /* the current one */
-    struct hy_hdfs_rpc *rpc;   /* connection to it; or NULL */
+    struct hy_hdfs_rpc *rpc; /* connection to it; or NULL */
     bool has_responded;
     int32_t next_call;
     Hdfs__GetServerDefaultsResponse *defaults;
@@ -134,11 +134,11 @@ static char *current_user(void)
 {
     const char *name = getenv("HADOOP_USER_NAME");
     struct passwd entry, *found = NULL;
-    char room[4096];
+    char buffer[4096];
 
     if (name && *name)
         return hy_strdup(name);
-    if (getpwuid_r(geteuid(), &entry, room, sizeof(room), &found) == 0 && found)
+    if (getpwuid_r(geteuid(), &entry, buffer, sizeof(buffer), &found) == 0 && found)
         return hy_strdup(found->pw_name);
     return hy_asprintf("%u", (unsigned)geteuid());
 }
@@ -450,7 +450,7 @@ static int try_once(struct hy_hdfs_cluster *c, const struct hy_hdfs_rpc_call *ca
     struct hy_hdfs_namenodes *n = c->namenodes;
     size_t node;
     struct hy_hdfs_rpc *rpc = connection(c, &node, err);
-    int rc = rpc ? hy_hdfs_rpc_send(rpc, call, ret) : err->code;
+    int rc = rpc ? hy_hdfs_rpc_invoke(rpc, call, ret) : err->code;
 
     *ret_retry = !rpc && is_permanent(rc) ? NO_RETRY : RETRY_ELSEWHERE;
     if (rpc && rc < 0)

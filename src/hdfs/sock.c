@@ -79,8 +79,8 @@ static bool is_local_addrinfo(const struct addrinfo *a)
     if (fd < 0 || connect(fd, a->ai_addr, a->ai_addrlen) < 0 || getsockname(fd, (struct sockaddr *)&here, &n) < 0)
         return false;
     memcpy(&there, a->ai_addr, a->ai_addrlen);
-    ((struct sockaddr_in *)&here)->sin_port = ((struct sockaddr_in *)&there)->sin_port =
-        0; /* at the same offset for IPv6 */
+    ((struct sockaddr_in *)&here)->sin_port = 0; /* at the same offset for IPv6 */
+    ((struct sockaddr_in *)&there)->sin_port = 0;
     return memcmp(&here, &there, sizeof(here)) == 0;
 }
 
@@ -99,8 +99,8 @@ static int connect_to(const struct addrinfo *a, int connect_ms, bool *ret_is_sma
     rc = set_up(fd);
     if (rc < 0)
         return rc;
-    *ret_is_small = is_local_addrinfo(a) && set_receive_buffer(fd, SMALL_BUFFER) ==
-                                                0; /* before connect: shrinking later would drop data in flight */
+    /* Before connect: shrinking it later would drop data in flight. */
+    *ret_is_small = is_local_addrinfo(a) && set_receive_buffer(fd, SMALL_BUFFER) == 0;
     if (HY_SYS(connect(fd, a->ai_addr, a->ai_addrlen)) < 0) {
         if (errno != EINPROGRESS && errno != EINTR)
             return -errno;

@@ -145,7 +145,7 @@ static PyObject *examples_want(PyObject *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "kind must be 0 (any), 1 (bytes), 2 (float) or 3 (int64)");
         return NULL;
     }
-    if (!hy_columns_add(&e->columns, name, (size_t)n, has_steps, (enum hy_feature_kind)kind))
+    if (!hy_columns_add(&e->columns, name, (size_t)n, has_steps, (enum hy_column_kind)kind))
         return PyErr_NoMemory();
     e->columns.is_closed = true;
     return Py_NewRef(Py_None);
@@ -292,7 +292,7 @@ static int add_column(struct hy_columns *c, PyObject *tuple, uint64_t rows)
     if (!PyArg_ParseTuple(tuple, "s#ipy*y*y*y*|y*:column", &name, &n, &kind, &has_steps, &parts[0], &parts[1],
                           &parts[2], &parts[3], &parts[4]))
         return -1;
-    column = hy_columns_add(c, name, (size_t)n, has_steps, (enum hy_feature_kind)kind);
+    column = hy_columns_add(c, name, (size_t)n, has_steps, (enum hy_column_kind)kind);
     if (column)
         rc = copy_buffer(&column->values, &parts[0]);
     if (rc == 0)

@@ -146,15 +146,15 @@ static inline uint8_t key_of(unsigned number)
 static int add_floats(struct hy_column *c, const struct span *packed)
 {
     const size_t count = left(packed) / sizeof(float);
-    void *room;
+    void *to;
 
     if (left(packed) % sizeof(float))
         return -EBADMSG;
-    room = hy_column_reserve(c, count);
-    if (!room)
+    to = hy_column_reserve(c, count);
+    if (!to)
         return -ENOMEM;
     if (count)
-        memcpy(room, packed->at, left(packed));
+        memcpy(to, packed->at, left(packed));
     hy_column_added(c, count);
     return 0;
 }
@@ -162,18 +162,18 @@ static int add_floats(struct hy_column *c, const struct span *packed)
 /* Each takes at least one byte: so there are at most as many as bytes. */
 static int add_varints(struct hy_column *c, struct span packed)
 {
-    int64_t *room = hy_column_reserve(c, left(&packed));
+    int64_t *to = hy_column_reserve(c, left(&packed));
     size_t count = 0;
     uint64_t value;
 
-    if (!room)
+    if (!to)
         return -ENOMEM;
     while (packed.at < packed.end) {
         if (*packed.at < 0x80)
             value = *packed.at++;
         else if (take_varint(&packed, &value) < 0)
             return -EBADMSG;
-        room[count++] = (int64_t)value;
+        to[count++] = (int64_t)value;
     }
     hy_column_added(c, count);
     return 0;
@@ -181,11 +181,11 @@ static int add_varints(struct hy_column *c, struct span packed)
 
 static int add_number(struct hy_column *c, uint64_t value, size_t width)
 {
-    void *room = hy_column_reserve(c, 1);
+    void *to = hy_column_reserve(c, 1);
 
-    if (!room)
+    if (!to)
         return -ENOMEM;
-    memcpy(room, &value, width);
+    memcpy(to, &value, width);
     hy_column_added(c, 1);
     return 0;
 }
@@ -229,7 +229,7 @@ static int add_list(struct hy_column *c, struct span list)
 /* ---- features ---------------------------------------------------------------------- */
 
 /* The list of a Feature, the last one of several, and its kind. */
-static int open_feature(struct span feature, enum hy_feature_kind *ret_kind, struct span *ret_list)
+static int open_feature(struct span feature, enum hy_column_kind *ret_kind, struct span *ret_list)
 {
     struct field f;
     int rc;
@@ -237,13 +237,13 @@ static int open_feature(struct span feature, enum hy_feature_kind *ret_kind, str
     *ret_kind = HY_KIND_NONE;
     for (unsigned kind = HY_KIND_BYTES; kind <= HY_KIND_INT64; kind++) /* the field numbers */
         if (take_expected(&feature, key_of(kind), ret_list))
-            *ret_kind = (enum hy_feature_kind)kind;
+            *ret_kind = (enum hy_column_kind)kind;
     while ((rc = next_field(&feature, &f)) > 0) {
         if (f.number < HY_KIND_BYTES || f.number > HY_KIND_INT64)
             continue;
         if (f.type != BYTES)
             return -EBADMSG;
-        *ret_kind = (enum hy_feature_kind)f.number;
+        *ret_kind = (enum hy_column_kind)f.number;
         *ret_list = f.bytes;
     }
     return rc;
@@ -251,14 +251,14 @@ static int open_feature(struct span feature, enum hy_feature_kind *ret_kind, str
 
 static const char *const kind_names[] = {"nothing", "bytes", "float", "int64"};
 
-static int another_kind(const struct hy_column *c, enum hy_feature_kind kind, struct hy_err *err)
+static int another_kind(const struct hy_column *c, enum hy_column_kind kind, struct hy_err *err)
 {
     return hy_err_set(err, -EINVAL, "the feature '%s' is %s here, but %s in earlier rows", c->name, kind_names[kind],
                       kind_names[c->kind]);
 }
 
 /* The column for a name and a kind; NULL with *ret_rc 0 when it is to be ignored. */
-static struct hy_column *column_for(struct hy_columns *c, const struct span *name, bool has_steps, enum hy_feature_kind kind,
+static struct hy_column *column_for(struct hy_columns *c, const struct span *name, bool has_steps, enum hy_column_kind kind,
                                     int *ret_rc, struct hy_err *err)
 {
     struct hy_column *found = hy_columns_find(c, (const char *)name->at, left(name), has_steps);
@@ -281,7 +281,7 @@ static struct hy_column *column_for(struct hy_columns *c, const struct span *nam
 static int add_feature(struct hy_columns *c, const struct span *name, struct span feature, struct hy_err *err)
 {
     struct hy_column *column;
-    enum hy_feature_kind kind;
+    enum hy_column_kind kind;
     struct span list = {0};
     int rc = open_feature(feature, &kind, &list);
 
@@ -298,7 +298,7 @@ static int add_feature(struct hy_columns *c, const struct span *name, struct spa
 }
 
 /* The kind of the first step that has one. */
-static int kind_of_steps(struct span steps, enum hy_feature_kind *ret)
+static int kind_of_steps(struct span steps, enum hy_column_kind *ret)
 {
     struct field f;
     struct span list;
@@ -315,7 +315,7 @@ static int kind_of_steps(struct span steps, enum hy_feature_kind *ret)
 
 static int add_step(struct hy_column *column, struct span feature, struct hy_err *err)
 {
-    enum hy_feature_kind kind;
+    enum hy_column_kind kind;
     struct span list = {0};
     int rc = open_feature(feature, &kind, &list);
 
@@ -330,7 +330,7 @@ static int add_step(struct hy_column *column, struct span feature, struct hy_err
 static int add_steps(struct hy_columns *c, const struct span *name, struct span steps, struct hy_err *err)
 {
     struct hy_column *column;
-    enum hy_feature_kind kind;
+    enum hy_column_kind kind;
     struct field f;
     int rc = kind_of_steps(steps, &kind);
 

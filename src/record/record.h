@@ -72,7 +72,7 @@ int64_t hy_record_parse(const uint8_t *bytes, size_t n, size_t max, struct hy_re
 
 #define HY_COLUMNS_MAX 65536u
 
-enum hy_feature_kind {
+enum hy_column_kind {
     HY_KIND_NONE, /* no row has had a value yet */
     HY_KIND_BYTES,
     HY_KIND_FLOAT,
@@ -82,7 +82,7 @@ enum hy_feature_kind {
 struct hy_column {
     char *name; /* any bytes, followed by a NUL */
     size_t name_n;
-    enum hy_feature_kind kind;
+    enum hy_column_kind kind;
     bool has_steps;
     uint64_t rows; /* ended in this column */
     struct hy_buf values;
@@ -106,8 +106,7 @@ void hy_columns_clear(struct hy_columns *c);
 /* The column of that name, or NULL. The search starts after the last hit, since most rows have the same order. */
 struct hy_column *hy_columns_find(struct hy_columns *c, const char *name, size_t n, bool has_steps);
 /* Finds or adds the column of that name and kind. NULL when out of memory, or there are too many. */
-struct hy_column *hy_columns_add(struct hy_columns *c, const char *name, size_t n, bool has_steps,
-                                 enum hy_feature_kind kind);
+struct hy_column *hy_columns_add(struct hy_columns *c, const char *name, size_t n, bool has_steps, enum hy_column_kind kind);
 
 /*
  * A row in a column is begun, filled, ended. Beginning the same row again discards

@@ -626,15 +626,15 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags)
 
 /* ---- state of the client that the server needs ----------------------------------- */
 
-int __real_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call,
+int __real_hy_hdfs_rpc_invoke(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call,
                             struct hy_hdfs_rpc_response *ret);
-int __wrap_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call,
+int __wrap_hy_hdfs_rpc_invoke(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call,
                             struct hy_hdfs_rpc_response *ret);
-int __wrap_hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call,
+int __wrap_hy_hdfs_rpc_invoke(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call,
                             struct hy_hdfs_rpc_response *ret)
 {
     script.call = call->id;
-    return __real_hy_hdfs_rpc_send(c, call, ret);
+    return __real_hy_hdfs_rpc_invoke(c, call, ret);
 }
 
 /* For any response of the NameNode the client requests and sends only valid ranges of a block. */

@@ -255,7 +255,7 @@ static int call_fake_server(const void *bytes, size_t n, struct hy_hdfs_rpc_resp
             .host = "127.0.0.1", .port = l.port, .protocol = "p", .user = "u", .client_id = client_id},
         &err);
     assert_non_null(rpc);
-    rc = hy_hdfs_rpc_send(rpc, &call, ret);
+    rc = hy_hdfs_rpc_invoke(rpc, &call, ret);
     hy_hdfs_rpc_unref(rpc);
     stop_liar(&l);
     return rc;

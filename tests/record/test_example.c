@@ -38,7 +38,7 @@ static int add(struct hy_columns *c, const char *hex, struct hy_err *err)
     return hex == sequence ? hy_sequence_example_parse(c, bytes, n, err) : hy_example_parse(c, bytes, n, err);
 }
 
-static const struct hy_column *column(struct hy_columns *c, const char *name, enum hy_feature_kind kind)
+static const struct hy_column *column(struct hy_columns *c, const char *name, enum hy_column_kind kind)
 {
     const struct hy_column *found = hy_columns_find(c, name, strlen(name), false);
 

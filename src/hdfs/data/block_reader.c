@@ -92,8 +92,8 @@ static int pull_to_side(struct hy_hdfs_block_reader *r, size_t n)
         r->side_at = 0;
     }
     while (r->side_n < n) {
-        size_t room = n > r->side_want ? n : r->side_want;
-        ssize_t rc = hy_hdfs_sock_recv(&r->dn->sock, r->side + r->side_n, room - r->side_n);
+        size_t target = n > r->side_want ? n : r->side_want;
+        ssize_t rc = hy_hdfs_sock_recv(&r->dn->sock, r->side + r->side_n, target - r->side_n);
 
         if (rc < 0)
             return (int)rc;

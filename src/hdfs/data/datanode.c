@@ -324,7 +324,7 @@ int hy_hdfs_datanode_visible_length(struct hy_hdfs_cluster *c, const Hdfs__Datan
     if (!rpc)
         return err->code;
     request.block = (Hdfs__ExtendedBlock *)block;
-    rc = hy_hdfs_rpc_send(rpc, &call, &response);
+    rc = hy_hdfs_rpc_invoke(rpc, &call, &response);
     hy_hdfs_rpc_unref(rpc);
     if (rc < 0)
         return hy_err_sys(err, rc, "the DataNode %s:%u does not respond", peer.host, peer.port);

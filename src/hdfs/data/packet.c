@@ -3,7 +3,7 @@
  *     4 bytes  length without the header: 4 + sums + data
  *     2 bytes  length of the header
  *     header   a PacketHeader (proto/hdfs.proto)
- *     sums     4 bytes for each chunk of the data
+ *     sums     checksums: 4 bytes for each chunk of the data
  *     data
  *
  * Numbers are big-endian.

@@ -41,7 +41,7 @@
 struct hy_hdfs_pipeline {
     struct hy_hdfs_pipeline_file file;
     Hdfs__LocatedBlock *block; /* its locations are the pipeline */
-    struct hy_hdfs_datanode *dn;          /* the first one */
+    struct hy_hdfs_datanode *dn; /* the first one */
     struct hy_list sent;       /* not acknowledged yet, oldest first */
     size_t sent_count;
     struct hy_list spare;

@@ -34,7 +34,7 @@ struct hy_hdfs_read_ahead {
 
     bool is_decided;
     uint64_t measured; /* bytes */
-    int64_t reading_ns, between_ns, last_end_ns; /* left: the end of the last read */
+    int64_t reading_ns, between_ns, last_end_ns; /* last_end: of the last read */
 
     pthread_t thread;
     bool has_thread;

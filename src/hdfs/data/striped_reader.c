@@ -170,14 +170,14 @@ static int recover(struct hy_hdfs_striped_reader *s, unsigned lost, uint8_t *int
 {
     const unsigned all = s->code.data + s->code.parity;
     const uint8_t *units[HY_HDFS_EC_UNITS_MAX] = {0};
-    hy_cleanup_free uint8_t *room = hy_reallocarray(NULL, s->code.data, n);
+    hy_cleanup_free uint8_t *buffer = hy_reallocarray(NULL, s->code.data, n);
     unsigned count = 0;
     int rc;
 
-    if (!room)
+    if (!buffer)
         return hy_err_oom(err);
     for (unsigned i = 0; i < all && count < s->code.data; i++) {
-        uint8_t *mine = room + count * n;
+        uint8_t *mine = buffer + count * n;
 
         if (i == lost)
             continue;

@@ -72,14 +72,14 @@ struct hy_hdfs_rpc {
 int hy_hdfs_delimited_append(struct hy_buf *b, const ProtobufCMessage *m)
 {
     const size_t n = protobuf_c_message_get_packed_size(m);
-    uint8_t *room = hy_buf_reserve(b, n + 5);
+    uint8_t *to = hy_buf_reserve(b, n + 5);
     size_t at = 0;
 
-    if (!room || n > INT32_MAX)
+    if (!to || n > INT32_MAX)
         return -ENOMEM;
     for (size_t left = n; at == 0 || left; left >>= 7)
-        room[at++] = (uint8_t)((left & 0x7f) | (left > 0x7f ? 0x80 : 0));
-    hy_buf_added(b, at + protobuf_c_message_pack(m, room + at));
+        to[at++] = (uint8_t)((left & 0x7f) | (left > 0x7f ? 0x80 : 0));
+    hy_buf_added(b, at + protobuf_c_message_pack(m, to + at));
     return 0;
 }
 
@@ -293,15 +293,15 @@ static void spin_briefly(const struct hy_hdfs_rpc *c, int64_t start_ns)
 
 static int receive(struct hy_hdfs_rpc *c)
 {
-    uint8_t *room;
+    uint8_t *to;
     ssize_t got;
 
     if (c->sasl)
         return hy_hdfs_rpc_receive_wrapped(c->sasl, &c->sock, FRAME_MAX, &c->in);
-    room = hy_buf_reserve(&c->in, READ_SIZE);
-    if (!room)
+    to = hy_buf_reserve(&c->in, READ_SIZE);
+    if (!to)
         return -ENOMEM;
-    got = hy_hdfs_sock_recv(&c->sock, room, READ_SIZE);
+    got = hy_hdfs_sock_recv(&c->sock, to, READ_SIZE);
     if (got < 0)
         return (int)got;
     hy_buf_added(&c->in, (size_t)got);
@@ -454,7 +454,7 @@ static void fail_all(struct hy_hdfs_rpc *c, int rc)
     pthread_mutex_unlock(&c->lock);
 }
 
-int hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret)
+int hy_hdfs_rpc_invoke(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret)
 {
     struct waiter w = {.id = call->id, .turn = PTHREAD_COND_INITIALIZER};
     int rc;

@@ -54,7 +54,7 @@ struct hy_hdfs_rpc_response {
 };
 
 /* Calls and waits for the response. 0, also for an exception; -Exxx when the connection has failed and is unusable. */
-int hy_hdfs_rpc_send(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret);
+int hy_hdfs_rpc_invoke(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call, struct hy_hdfs_rpc_response *ret);
 void hy_hdfs_rpc_response_done(struct hy_hdfs_rpc_response *a);
 
 /* Pure: parses a frame (without its length). Takes `frame` (from malloc) in any case. 0 or -EPROTO, -ENOMEM. */

@@ -405,19 +405,19 @@ static void sign(const struct direction *d, const uint8_t number[4], const void 
 static int digest_wrap(struct hy_hdfs_sasl *s, const void *bytes, size_t n, struct hy_buf *out)
 {
     struct direction *d = &((struct digest *)s)->out;
-    uint8_t *room = hy_buf_reserve(out, n + TAIL_SIZE), number[4], mac[HY_HDFS_MD5_SIZE];
+    uint8_t *to = hy_buf_reserve(out, n + TAIL_SIZE), number[4], mac[HY_HDFS_MD5_SIZE];
 
-    if (!room)
+    if (!to)
         return -ENOMEM;
     hy_put_be(number, d->number++, 4);
     sign(d, number, bytes, n, mac);
     if (n)
-        memcpy(room, bytes, n);
-    memcpy(room + n, mac, MAC_SIZE);
+        memcpy(to, bytes, n);
+    memcpy(to + n, mac, MAC_SIZE);
     if (s->qop == HY_HDFS_QOP_PRIVACY)
-        hy_hdfs_rc4_apply(&d->rc4, room, n + MAC_SIZE);
-    memcpy(room + n + MAC_SIZE, "\0\1", 2);
-    memcpy(room + n + MAC_SIZE + 2, number, 4);
+        hy_hdfs_rc4_apply(&d->rc4, to, n + MAC_SIZE);
+    memcpy(to + n + MAC_SIZE, "\0\1", 2);
+    memcpy(to + n + MAC_SIZE + 2, number, 4);
     hy_buf_added(out, n + TAIL_SIZE);
     return 0;
 }
