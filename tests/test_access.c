@@ -395,7 +395,7 @@ static void test_a_folder_that_others_can_write_is_refused_until_its_user_says_s
     for (int i = 0; i < 2; i++) {
         assert_int_equal(chmod(in_project(".hopyard"), i ? 0702 : 0770), 0);
         refused("other users can write to '");
-        assert_non_null(strstr(err.text, "look at it, then run: chmod go-w '"));
+        assert_non_null(strstr(err.text, "check them, then run: chmod go-w '"));
     }
     assert_int_equal(chmod(in_project(".hopyard"), 0700), 0);
     hy_store_close(open_store(HY_STORE_READ));
@@ -425,8 +425,8 @@ static void test_links_are_refused_whoever_laid_them(void **state)
         assert_true(rename(away, path) == 0 || errno == ENOENT);
     }
     assert_int_equal(link(in_project(".hopyard/store.db"), in_project("second")), 0);
-    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -EPERM, "is one of 2 names of the same file");
-    FAILS(hy_store_open(project, HY_STORE_WRITE, &s, &err), -EPERM, "is one of 2 names of the same file");
+    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -EPERM, "is one of 2 hard links to the same file");
+    FAILS(hy_store_open(project, HY_STORE_WRITE, &s, &err), -EPERM, "is one of 2 hard links to the same file");
     assert_int_equal(unlink(in_project("second")), 0);
     assert_int_equal(rename(in_project(".hopyard"), in_project("real")), 0);
     assert_int_equal(symlink("real", in_project(".hopyard")), 0);

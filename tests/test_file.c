@@ -561,7 +561,7 @@ static void test_a_file_below_goes_on_where_it_is_told_to(void **state)
 
 static int own_folder(const char *dir, const char *path, struct hy_err *err)
 {
-    hy_cleanup_close int fd = hy_own_folder(in_folder(dir), path, err);
+    hy_cleanup_close int fd = hy_open_own_dir(in_folder(dir), path, err);
 
     return fd < 0 ? fd : 0;
 }

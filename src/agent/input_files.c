@@ -121,7 +121,7 @@ static void failed(struct incoming *in, int rc)
 
 static int open_file(const struct trial *t, const Hy__FileSent *f)
 {
-    hy_cleanup_close int dir = hy_own_folder(t->agent->root, t->start->start->dir, NULL);
+    hy_cleanup_close int dir = hy_open_own_dir(t->agent->root, t->start->start->dir, NULL);
 
     if (dir < 0)
         return dir;

@@ -577,7 +577,7 @@ static int make_directories(struct trial *t, struct hy_err *err)
     t->checkpoint = t->dir ? hy_path_join(t->dir, "checkpoint") : NULL;
     if (!t->result || !t->checkpoint)
         return hy_err_oom(err);
-    dir = hy_own_folder(t->agent->root, t->start->start->dir, err);
+    dir = hy_open_own_dir(t->agent->root, t->start->start->dir, err);
     if (dir < 0)
         return dir;
     if (HY_SYS(mkdirat(dir, "checkpoint", 0755)) == 0)

@@ -275,7 +275,7 @@ static void keep_said(struct child *c, const char *bytes, size_t n)
 
         end = newline ? (size_t)(newline - bytes) : n;
         if (end > i)
-            hy_log_within(&said, HY_LOG_INFO, "output of an agent name=%s: %.*s", c->name, (int)(end - i), bytes + i);
+            hy_log_rate_limited(&said, HY_LOG_INFO, "output of an agent name=%s: %.*s", c->name, (int)(end - i), bytes + i);
     }
     if (c->said.len + n > c->said.max) /* a read is no longer than the buffer */
         hy_buf_consume(&c->said, c->said.len + n - c->said.max);
