@@ -237,7 +237,7 @@ static void test_array_grows_by_powers_of_two_and_keeps_its_elements(void **stat
     free(numbers);
 }
 
-static void test_string_list_owns_what_it_was_given(void **state)
+static void test_string_list_owns_taken_strings(void **state)
 {
     hy_cleanup_string_list struct hy_string_list l = {0};
 
@@ -680,7 +680,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_buf_that_flows_does_not_grow),
         cmocka_unit_test(test_buf_shrinks_only_when_it_is_empty),
         cmocka_unit_test(test_array_grows_by_powers_of_two_and_keeps_its_elements),
-        cmocka_unit_test(test_string_list_owns_what_it_was_given),
+        cmocka_unit_test(test_string_list_owns_taken_strings),
         cmocka_unit_test(test_map_without_entries_answers),
         cmocka_unit_test(test_map_takes_every_key_and_replaces),
         cmocka_unit_test(test_map_remembers_what_was_put_over_any_history),

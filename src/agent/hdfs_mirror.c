@@ -65,7 +65,8 @@ static int begin(struct mirror *m, struct hy_err *err)
 {
     const struct agent *a = m->trial->agent;
     hy_cleanup_free char *url = hy_fs_join(a->welcomed->welcome->url, m->trial->dir + strlen(a->root) + 1);
-    hy_cleanup_free char *limit = hy_asprintf("%llu", (unsigned long long)hy_bounds_transfer(a->welcomed->welcome->max_transfer));
+    unsigned long long bytes = hy_bounds_transfer(a->welcomed->welcome->max_transfer);
+    hy_cleanup_free char *limit = hy_asprintf("%llu", bytes);
     char *argv[] = {(char *)"hopyard", (char *)"agent", (char *)"--mirror", m->trial->dir, url, limit, NULL};
     struct hy_helper_spec spec = {.file = "/proc/self/exe", .argv = argv, .env = a->env};
     int ends[2], rc;

@@ -174,7 +174,8 @@ static int check_owner(struct entering *e, int directory, bool is_first)
 
 static int enter_next(struct entering *e, const char *part)
 {
-    int next = *part && strcmp(part, ".") != 0 && strcmp(part, "..") != 0 ? enter(e->directory, part, e->make) : -EINVAL;
+    bool valid = *part && strcmp(part, ".") != 0 && strcmp(part, "..") != 0;
+    int next = valid ? enter(e->directory, part, e->make) : -EINVAL;
     int rc = next < 0 ? next : check_owner(e, next, false);
 
     if (next >= 0) {
@@ -219,11 +220,12 @@ static int enter_first(const char *dir)
 static int own_dir_error(int rc, const struct entering *e, const char *dir, const char *path, struct hy_err *err)
 {
     if (e->stranger != (uid_t)-1)
-        return hy_err_set(err, rc, "the directory '%s/%s' is not used, since it or the one it is in belongs to another user "
+        return hy_err_set(err, rc,
+                          "the directory '%s/%s' is not used, since it or its parent belongs to another user "
                           "(user ID %u): remove that one", dir, path, (unsigned)e->stranger);
     if (rc == -ENOTDIR || rc == -ELOOP)
-        return hy_err_set(err, rc, "'%s/%s' is not used, since it or the directory it is in is a symbolic link or a file: "
-                          "remove that one", dir, path);
+        return hy_err_set(err, rc,
+                          "'%s/%s' is not used, since it or its parent is a symbolic link or a file: remove that one", dir, path);
     return hy_err_sys(err, rc, "cannot make the directory '%s/%s'", dir, path);
 }
 
@@ -381,7 +383,8 @@ int hy_runtime_sweep(const char *prefix, const char *suffix)
     if (!dir)
         return directory ? -errno : -ENOENT;
     while ((entry = readdir(dir))) {
-        hy_cleanup_free char *path = is_named(entry->d_name, prefix, suffix) ? hy_path_join(directory, entry->d_name) : NULL;
+        hy_cleanup_free char *path =
+            is_named(entry->d_name, prefix, suffix) ? hy_path_join(directory, entry->d_name) : NULL;
 
         if (path && hy_socket_is_dead(path))
             (void)unlink(path); /* another process may have removed it */

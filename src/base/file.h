@@ -28,10 +28,10 @@ int hy_remove_tree(const char *path);
  * refers to something else by now. */
 int hy_remove_tree_at(int above, const char *name, int fd);
 /*
- * Opens the directory `path` below the directory `dir` with O_PATH, and makes missing parts, writable by this user only.
- * Symbolic links are not followed from `dir` on, and no directory on the path may belong to another user; root may use a
- * `dir` of any user, with directories of that user. Returns a close-on-exec fd, or -Exxx with a sentence; -EPERM: it
- * belongs to another user.
+ * Opens the directory `path` below the directory `dir` with O_PATH, and makes missing parts, writable by this user
+ * only. Symbolic links are not followed from `dir` on, and no directory on the path may belong to another user; root
+ * may use a `dir` of any user, with directories of that user. Returns a close-on-exec fd, or -Exxx with a sentence;
+ * -EPERM: it belongs to another user.
  */
 int hy_open_own_dir(const char *dir, const char *path, struct hy_err *err);
 /*
@@ -44,8 +44,8 @@ int hy_create_below(int dir, const char *path, mode_t mode);
 /* The same for an existing file, which is truncated or extended by a hole to `offset`. -ENOENT: it does not exist. */
 int hy_extend_below(int dir, const char *path, off_t offset);
 /*
- * The next data of a file between `from` and `to`, without holes of at least `least_hole` bytes. Returns 1 and its start
- * and end, or 0: no data follows. All is data if the file system does not report holes.
+ * The next data of a file between `from` and `to`, without holes of at least `least_hole` bytes. Returns 1 and its
+ * start and end, or 0: no data follows. All is data if the file system does not report holes.
  */
 int hy_next_data(int fd, uint64_t from, uint64_t to, uint64_t least_hole, uint64_t *ret_start, uint64_t *ret_end);
 /* Joins with one '/'; NULL when out of memory. */

@@ -200,7 +200,8 @@ struct hy_recovery {
 /* `project` may be NULL. */
 void hy_recovery_find(const char *directory, const char *project, struct hy_recovery *ret);
 /* What the user can do about it. */
-void hy_recovery_advice(const struct hy_recovery *left, const char *directory, const char *project, char *ret, size_t size);
+void hy_recovery_advice(const struct hy_recovery *left, const char *directory, const char *project, char *ret,
+                        size_t size);
 /* The error for the damaged store file `path`. */
 int hy_recovery_damaged_error(const char *path, const char *why, struct hy_err *err);
 

@@ -138,7 +138,8 @@ void hy_recovery_find(const char *directory, const char *project, struct hy_reco
 
 /* ---- advice ---------------------------------------------------------------------------- */
 
-void hy_recovery_advice(const struct hy_recovery *left, const char *directory, const char *project, char *ret, size_t size)
+void hy_recovery_advice(const struct hy_recovery *left, const char *directory, const char *project, char *ret,
+                        size_t size)
 {
     if (left->kept)
         snprintf(ret, size, "`hopyard import %s/runs/*.db` restores the %lld finished run%s", directory,
@@ -170,6 +171,7 @@ int hy_recovery_damaged_error(const char *path, const char *why, struct hy_err *
         hy_recovery_find(directory, project, &left);
         hy_recovery_advice(&left, directory, project, advice, sizeof advice);
     }
-    return hy_err_set(err, -EBADMSG, "the store '%s' is damaged (%s); move it and its -wal and -shm away, then: %s", path,
+    return hy_err_set(err, -EBADMSG,
+                      "the store '%s' is damaged (%s); move it and its -wal and -shm away, then: %s", path,
                       why, advice);
 }

@@ -45,7 +45,8 @@ static const struct {
      " peak_memory, detail, charge) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
     {"SELECT run, trial, seq, attempt, step, name, value, time FROM metrics WHERE run = ?",
      "INSERT INTO metrics(run, trial, seq, attempt, step, name, value, time) VALUES (?,?,?,?,?,?,?,?)"},
-    {"SELECT run, seq, time, text FROM notes WHERE run = ?", "INSERT INTO notes(run, seq, time, text) VALUES (?,?,?,?)"},
+    {"SELECT run, seq, time, text FROM notes WHERE run = ?",
+     "INSERT INTO notes(run, seq, time, text) VALUES (?,?,?,?)"},
 };
 
 /* Computed from the rows, since a snapshot's own counts are not trusted. */

@@ -129,7 +129,8 @@ static int connect_to(struct hy_store *s, int flags, struct hy_err *err)
         return hy_sqlite_error(s->db, rc, s->path, err);
     opened = sqlite3_db_filename(s->db, "main");
     if (!opened || strcmp(opened, path) != 0)
-        return hy_err_set(err, -ENOTSUP, "cannot open '%s': this SQLite resolves links by itself; use another one", s->path);
+        return hy_err_set(err, -ENOTSUP, "cannot open '%s': this SQLite resolves links itself; use another one",
+                          s->path);
     sqlite3_busy_handler(s->db, wait_a_little, s);
     sqlite3_file_control(s->db, "main", SQLITE_FCNTL_PERSIST_WAL, &persist);
     if (s->mode == HY_STORE_READ)
