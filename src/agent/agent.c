@@ -453,7 +453,9 @@ static int open_loop(struct agent *a, const char *unit, struct hy_err *err)
         rc = uv_signal_start(&a->term, on_term, SIGTERM);
     if (rc == 0) /* Ctrl-C, for an agent on a terminal */
         rc = uv_signal_start(&a->interrupt, on_term, SIGINT);
-    return rc < 0 ? hy_err_set(err, rc, "cannot start the event loop: %s", uv_strerror(rc)) : hy_agent_report_socket_open(a, err);
+    if (rc < 0)
+        return hy_err_set(err, rc, "cannot start the event loop: %s", uv_strerror(rc));
+    return hy_agent_report_socket_open(a, err);
 }
 
 static void on_input(uv_poll_t *h, int status, int events)
@@ -647,7 +649,8 @@ static int set(struct settings *s, int option, const char *value, struct hy_err 
         return parse_slots(s, value, err);
     case 'n':
         s->name = value;
-        return strlen(value) > HY_NAME_LIMIT ? hy_err_set(err, -EINVAL, "--name takes at most %u bytes", HY_NAME_LIMIT) : 0;
+        return strlen(value) <= HY_NAME_LIMIT
+                   ? 0 : hy_err_set(err, -EINVAL, "--name takes at most %u bytes", HY_NAME_LIMIT);
     case 'h':
         fputs(usage, stdout);
         return 1;
@@ -675,7 +678,8 @@ static int parse_settings(struct settings *s, int argc, char **argv, struct hy_e
             return rc;
     }
     if (!s->port || !s->key_file)
-        return hy_err_set(err, -EINVAL, "an agent needs --join HOST:PORT and --key-file FILE; see `hopyard agent --help`");
+        return hy_err_set(err, -EINVAL,
+                          "an agent needs --join HOST:PORT and --key-file FILE; see `hopyard agent --help`");
     return 0;
 }
 
@@ -703,7 +707,8 @@ static int serve(const struct settings *s, struct hy_err *err)
     char host[256] = "agent";
     struct agent a = {.next_stream = 1, .slots = (uint32_t)s->slots, .name = s->name, .python = s->python,
                       .own_environment = s->own_environment, .memory = s->container_spare, .work = s->work,
-                      .open_files = s->open_files, .hold_fd = s->hold_fd, .function.fd = -1, .shared.fd = -1, .companion_fd = -1};
+                      .open_files = s->open_files, .hold_fd = s->hold_fd, .function.fd = -1, .shared.fd = -1,
+                      .companion_fd = -1};
     int rc;
 
     hy_list_init(&a.function.waiting);

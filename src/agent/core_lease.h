@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Leases of cores for trials, so that the runs of one user on one machine do not start more trials at a time than it has
- * cores.
+ * Leases of cores for trials, so that the runs of one user on one machine do not start more trials at a time than it
+ * has cores.
  *
  * All agents of the user open one file in the runtime directory. A core is a byte of it that its holder has locked; the
  * lock is released when the agent ends, however. One more byte is the queue: the first waiter locks it, and no other

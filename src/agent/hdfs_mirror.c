@@ -132,9 +132,9 @@ static bool is_refused(int rc)
            rc == -EFBIG;
 }
 
-int hy_agent_mirror_main(const char *folder, const char *url, const char *limit)
+int hy_agent_mirror_main(const char *directory, const char *url, const char *limit)
 {
-    struct hy_fs_mirror *m = hy_fs_mirror_new(folder, url, hy_agent_mirror_skips);
+    struct hy_fs_mirror *m = hy_fs_mirror_new(directory, url, hy_agent_mirror_skips);
     bool is_last = false;
     uint64_t bytes;
     int rc = -ENOMEM;

@@ -74,7 +74,8 @@ char *hy_agent_files_root(const struct agent *a, const char *host, struct hy_err
 {
     long long run = a->welcomed->welcome->run;
     hy_cleanup_free char *work = work_folder(a, err);
-    hy_cleanup_free char *path = work ? hy_asprintf("%s/%d-%llu-%lld-%s", work, (int)getpid(), hy_pid_namespace(), run, host) : NULL;
+    hy_cleanup_free char *path =
+        work ? hy_asprintf("%s/%d-%llu-%lld-%s", work, (int)getpid(), hy_pid_namespace(), run, host) : NULL;
     hy_cleanup_close int dir = path ? hy_private_make_dir(work, HY_OWNER_SELF, err) : -1;
     int rc;
 
@@ -121,7 +122,7 @@ static void failed(struct incoming *in, int rc)
 
 static int open_file(const struct trial *t, const Hy__FileSent *f)
 {
-    hy_cleanup_close int dir = hy_own_folder(t->agent->root, t->start->start->dir, NULL);
+    hy_cleanup_close int dir = hy_open_own_dir(t->agent->root, t->start->start->dir, NULL);
 
     if (dir < 0)
         return dir;

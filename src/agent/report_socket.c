@@ -191,11 +191,11 @@ static void on_close(void *arg, struct hy_local_conn *c)
 int hy_agent_report_socket_open(struct agent *a, struct hy_err *err)
 {
     static const struct hy_local_events events = {on_open, on_report, on_close};
-    hy_cleanup_free char *folder = hy_runtime_dir(err);
+    hy_cleanup_free char *directory = hy_runtime_dir(err);
 
-    if (!folder)
+    if (!directory)
         return err->code;
-    a->report_path = hy_asprintf("%s/agent-%d.sock", folder, (int)getpid());
+    a->report_path = hy_asprintf("%s/agent-%d.sock", directory, (int)getpid());
     if (!a->report_path)
         return hy_err_oom(err);
     if (hy_reaper_file(a->report_path) < 0)

@@ -127,7 +127,8 @@ static int pass_numbers(json_t *root, const char *metric, hy_result_cb cb, void 
                           json_object_size(root), HY_VALUES_LIMIT);
     json_object_foreach(root, name, value) {
         if (strlen(name) > HY_NAME_LIMIT)
-            return hy_err_set(err, -EINVAL, "the result has a name of %zu bytes, and at most %u are allowed; write a shorter one",
+            return hy_err_set(err, -EINVAL,
+                              "the result has a name of %zu bytes, and at most %u are allowed; write a shorter one",
                               strlen(name), HY_NAME_LIMIT);
         if (env_number(value, &number))
             rc = cb(arg, name, number);

@@ -72,7 +72,8 @@ void hy_agent_standby_offer(struct agent *a, const Hy__Bye *bye)
     const struct function *f = &a->function;
 
     forget_invitation(a);
-    if (!*bye->client || !a->shares_files || a->hold_fd < 0 || !f->ready || f->cold || !hy_fork_server_is_open(f->server) || !is_small(a))
+    if (!*bye->client || !a->shares_files || a->hold_fd < 0 || !f->ready || f->cold ||
+        !hy_fork_server_is_open(f->server) || !is_small(a))
         return;
     a->client = hy_strdup(bye->client);
     a->warm_key = hy_strdup(bye->warm_key);

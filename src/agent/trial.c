@@ -347,7 +347,8 @@ static void on_end(void *arg, struct hy_process *p, const struct hy_process_end 
     t->ended.code = end->code;
     t->ended.peak_memory = end->peak_memory;
     t->ended.cpu_ms = end->cpu_ms;
-    hy_agent_release_leases(t, end->outcome == HY_PROCESS_SIGNALED || (end->outcome == HY_PROCESS_EXITED && end->code != 0));
+    hy_agent_release_leases(t, end->outcome == HY_PROCESS_SIGNALED ||
+                                   (end->outcome == HY_PROCESS_EXITED && end->code != 0));
     t->message = message && *message ? hy_strdup(message) : NULL;
     if (!t->message && (end->outcome == HY_PROCESS_EXITED && end->code != 0))
         t->message = hy_take(t->said);
@@ -439,7 +440,8 @@ static void limit_threads(struct env_list *w)
     uint64_t here;
     cpu_set_t cores;
 
-    if (env_value(w->list, w->count, "HOPYARD_NODE=") || !env_number(w, "HOROVOD_LOCAL_SIZE=", &here) || here == 0 || sched_getaffinity(0, sizeof cores, &cores) < 0 ||
+    if (env_value(w->list, w->count, "HOPYARD_NODE=") || !env_number(w, "HOROVOD_LOCAL_SIZE=", &here) || here == 0 ||
+        sched_getaffinity(0, sizeof cores, &cores) < 0 ||
         env_value(w->list, w->count, "TF_NUM_INTRAOP_THREADS=") || env_value(w->list, w->count, "OMP_NUM_THREADS="))
         return;
     here = (uint64_t)CPU_COUNT(&cores) / here;
@@ -471,7 +473,8 @@ static struct env_list make_environment(const struct trial *t)
 {
     const Hy__Start *s = t->start->start;
     const struct agent *a = t->agent;
-    struct env_list w = {.list = hy_calloc(a->env_count + s->n_env + HY_GPU_ENV_MAX + OUR_ENTRIES_MAX + 1, sizeof *w.list)};
+    size_t max = a->env_count + s->n_env + HY_GPU_ENV_MAX + OUR_ENTRIES_MAX;
+    struct env_list w = {.list = hy_calloc(max + 1, sizeof *w.list)};
 
     if (!w.list)
         return w;
@@ -576,7 +579,7 @@ static int make_directories(struct trial *t, struct hy_err *err)
     t->checkpoint = t->dir ? hy_path_join(t->dir, "checkpoint") : NULL;
     if (!t->result || !t->checkpoint)
         return hy_err_oom(err);
-    dir = hy_own_folder(t->agent->root, t->start->start->dir, err);
+    dir = hy_open_own_dir(t->agent->root, t->start->start->dir, err);
     if (dir < 0)
         return dir;
     if (HY_SYS(mkdirat(dir, "checkpoint", 0755)) == 0)
@@ -607,7 +610,8 @@ void hy_agent_trial_start(struct agent *a, Hy__Control *start)
     hy_list_init(&t->outputs);
     hy_list_init(&t->waiting);
     hy__ended__init(&t->ended);
-    snprintf(t->tag, sizeof t->tag, "%lld.%llu.%u", (long long)run_of(t)->run, (unsigned long long)t->number, t->attempt);
+    snprintf(t->tag, sizeof t->tag, "%lld.%llu.%u", (long long)run_of(t)->run, (unsigned long long)t->number,
+             t->attempt);
     hy_metric_scan_init(&t->captures[0].scan, run_of(t)->metric);
     hy_metric_scan_init(&t->captures[1].scan, run_of(t)->metric);
     rc = s->n_argv ? make_directories(t, &err) : hy_err_set(&err, -EINVAL, "there is no command");

@@ -269,6 +269,6 @@ void hy_agent_mirror_end(struct mirror *m);
 /* Ends it if it still runs; NULL is fine. */
 void hy_agent_mirror_free(struct mirror *m);
 /* The main function of the helper: returns its exit status. `limit`: bytes to copy at most. */
-int hy_agent_mirror_main(const char *folder, const char *url, const char *limit);
+int hy_agent_mirror_main(const char *directory, const char *url, const char *limit);
 
 #endif

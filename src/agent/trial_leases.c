@@ -138,13 +138,14 @@ void hy_agent_cores_open(struct agent *a, const Hy__Welcome *w)
 {
     struct hy_err err = {0};
     long count = sysconf(_SC_NPROCESSORS_ONLN);
-    struct hy_cores_spec spec = {.count = count > 0 ? (uint32_t)count : 1, .per_core = w->per_core, .gang = w->gang, .holder = w->holder};
-    hy_cleanup_free char *folder = NULL, *path = NULL;
+    struct hy_cores_spec spec = {.count = count > 0 ? (uint32_t)count : 1, .per_core = w->per_core, .gang = w->gang,
+                                 .holder = w->holder};
+    hy_cleanup_free char *directory = NULL, *path = NULL;
 
     if (!w->per_core || a->cores)
         return;
-    folder = hy_runtime_dir(&err);
-    spec.path = path = folder ? hy_path_join(folder, "cores") : NULL;
+    directory = hy_runtime_dir(&err);
+    spec.path = path = directory ? hy_path_join(directory, "cores") : NULL;
     a->cores = path ? hy_cores_new(&a->loop, &spec) : NULL;
     if (!a->cores) /* better too many trials than none */
         hy_warn("cannot lease cores; trials start without error=%s", err.code ? err.text : strerror(errno));

@@ -140,15 +140,17 @@ static void over_transfer(struct trial *t, uint64_t bytes)
 {
     char left[40], limit[40];
 
-    fail_upload(t, "it left %s of files on a machine without access to the project directory, and at most %s are copied; raise "
-                "--max-transfer, or write large files to storage that all machines share",
+    fail_upload(t,
+                "it left %s of files on a machine without access to the project directory, and at most %s are copied; "
+                "raise--max-transfer, or write large files to storage that all machines share",
                 hy_format_size(bytes, left, sizeof left), hy_format_size(limit_of(t), limit, sizeof limit));
 }
 
 static void over_files(struct trial *t)
 {
-    fail_upload(t, "it left more than %u files on a machine without access to the project directory; pack them into fewer, or "
-                "write them to storage that all machines share", HY_FILES_LIMIT);
+    fail_upload(t,
+                "it left more than %u files on a machine without access to the project directory; pack them into "
+                "fewer, or write them to storage that all machines share", HY_FILES_LIMIT);
 }
 
 /* ---- which ------------------------------------------------------------------------ */
@@ -296,7 +298,8 @@ static void check_limits(struct trial *t)
 /* What it printed goes by that name: a file of the trial's own must not. */
 static bool is_taken(const struct trial *t, const char *name)
 {
-    return (strcmp(name, "stdout") == 0 && t->captures[0].stream) || (strcmp(name, "stderr") == 0 && t->captures[1].stream);
+    return (strcmp(name, "stdout") == 0 && t->captures[0].stream) ||
+           (strcmp(name, "stderr") == 0 && t->captures[1].stream);
 }
 
 static const char *name_of(const struct trial *t)
@@ -330,7 +333,8 @@ static void announce(struct trial *t, uint64_t offset, uint64_t size)
  * nothing should run: then the attempt counts as lost. */
 static void cannot_send(struct trial *t, const char *name, int error)
 {
-    hy_warn_limited("cannot send a file back trial=%llu path=%s error=%s", (unsigned long long)t->number, name, strerror(error));
+    hy_warn_limited("cannot upload a file trial=%llu path=%s error=%s", (unsigned long long)t->number, name,
+                    strerror(error));
     if (error == EIO || error == ENOMEM || error == EMFILE || error == ENFILE)
         hy_agent_end(t->agent, 1, "a trial's file cannot be read");
     else if (strncmp(name, "checkpoint/", 11) == 0 || (error != EACCES && error != ENOENT && error != ENODATA))
@@ -381,8 +385,8 @@ static void open_next(struct trial *t)
         close_file(u);
 }
 
-/* Announces the next data of the file under way. One that begins with a hole is made first, and one that ends with a hole
- * gets its length by an empty piece there. False: it is over. */
+/* Announces the next data of the current file. A file that begins with a hole is made first, and one that ends with a
+ * hole gets its length by an empty piece there. False: no more data. */
 static bool next_piece(struct trial *t)
 {
     struct upload *u = t->upload;
@@ -457,7 +461,7 @@ static bool is_under_way(const struct upload *u)
     return u->fd >= 0 || u->next < u->count;
 }
 
-/* The trial ended well, but for this. A trial that has failed anyway keeps its own reason, and a note reports this one. */
+/* A trial that succeeded fails for this reason. One that has failed keeps its own reason, and a note reports this. */
 static void take_failure(struct trial *t)
 {
     struct upload *u = t->upload;

@@ -23,7 +23,7 @@ void hy_buf_done(struct hy_buf *b)
     *b = (struct hy_buf){.max = b->max};
 }
 
-/* Room for n bytes behind those there are, whatever the maximum says. */
+/* Space for n bytes at the end, regardless of the maximum. */
 static uint8_t *make_room(struct hy_buf *b, size_t n)
 {
     size_t need, cap;
@@ -33,7 +33,7 @@ static uint8_t *make_room(struct hy_buf *b, size_t n)
         return b->room + b->head + b->len;
     if (__builtin_add_overflow(b->len, n, &need))
         return NULL;
-    if (b->room && need <= b->cap - b->cap / 4) { /* a quarter free: worth moving the bytes */
+    if (b->room && need <= b->cap - b->cap / 4) { /* a quarter is free: worth moving the bytes */
         memmove(b->room, b->room + b->head, b->len);
         b->head = 0;
         return b->room + b->len;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A growable run of bytes, born with its maximum. Bytes are appended at the
- * end and consumed at the front; consuming is cheap (the rest moves only when
- * the room is needed).
+ * A growable byte buffer with a fixed maximum. Bytes are appended at the end and
+ * consumed at the front; consuming is cheap (the rest moves only when the space is
+ * needed).
  */
 #ifndef HY_BASE_BUF_H
 #define HY_BASE_BUF_H
@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 struct hy_buf {
-    size_t len;    /* read-only: how many bytes there are */
-    size_t max;    /* read-only: how many there may be */
+    size_t len;    /* read-only: the number of bytes */
+    size_t max;    /* read-only: the limit of len */
     uint8_t *room; /* private */
     size_t head;   /* private: where the bytes begin */
     size_t cap;    /* private */
@@ -22,21 +22,21 @@ struct hy_buf {
 void hy_buf_init(struct hy_buf *b, size_t max);
 void hy_buf_done(struct hy_buf *b);
 
-/* The first byte; the run is not NUL-terminated. Valid until the next change. */
+/* The first byte; not NUL-terminated. Valid until the next change. */
 static inline const uint8_t *hy_buf_bytes(const struct hy_buf *b)
 {
     return b->room ? b->room + b->head : NULL;
 }
 
-/* 0, -ENOBUFS when the maximum would be passed, or -ENOMEM; then unchanged. */
+/* 0, -ENOBUFS when the maximum would be exceeded, or -ENOMEM; then unchanged. */
 int hy_buf_append(struct hy_buf *b, const void *bytes, size_t n);
 int hy_buf_append_str(struct hy_buf *b, const char *s);
 int hy_buf_printf(struct hy_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 uint8_t *hy_buf_grow(struct hy_buf *b, size_t n); /* private */
 
-/* Makes room for n bytes and returns where they go; NULL when the maximum would
- * be passed or out of memory. hy_buf_added then says how many were written. */
+/* Reserves n bytes at the end and returns a pointer to them; NULL when the maximum
+ * would be exceeded or out of memory. hy_buf_added then appends those that were written. */
 static inline uint8_t *hy_buf_reserve(struct hy_buf *b, size_t n)
 {
     return b->room && n <= b->cap - b->head - b->len && n <= b->max - b->len ? b->room + b->head + b->len
@@ -50,12 +50,12 @@ static inline void hy_buf_added(struct hy_buf *b, size_t n)
 }
 
 void hy_buf_consume(struct hy_buf *b, size_t n); /* n <= len */
-void hy_buf_cut(struct hy_buf *b, size_t len);   /* to its first bytes; len <= b->len */
+void hy_buf_cut(struct hy_buf *b, size_t len);   /* truncates; len <= b->len */
 void hy_buf_clear(struct hy_buf *b);
-/* Gives back the memory of an empty buffer that has grown. */
+/* Frees the memory of an empty buffer that has grown. */
 void hy_buf_shrink(struct hy_buf *b);
 
-/* The bytes as a string (a NUL is put behind them), or NULL when out of memory. */
+/* The bytes as a NUL-terminated string, or NULL when out of memory. */
 const char *hy_buf_cstr(struct hy_buf *b);
 
 #define hy_cleanup_buf __attribute__((cleanup(hy_buf_done)))

@@ -7,8 +7,8 @@
 
 #include "base/text.h"
 
-/* Keeps the promise of one line of UTF-8: a name with a newline in it, odd bytes
- * in a path or a character that the end of the room cut in two become '?'. */
+/* Ensures one line of UTF-8: control characters, bytes that are not UTF-8 and a
+ * character that was truncated become '?'. */
 static void tidy(char *text)
 {
     size_t n = strlen(text);
@@ -54,7 +54,7 @@ int hy_err_sys(struct hy_err *err, int code, const char *fmt, ...)
         write_sentence(err, fmt, args);
         va_end(args);
         n = strlen(err->text);
-        if (n > room) /* a very long path: the reason says more than its end */
+        if (n > room) /* a very long path: the reason matters more than its end */
             n = room;
         snprintf(err->text + n, sizeof err->text - n, ": %s", reason);
         tidy(err->text);

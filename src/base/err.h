@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Errors that a person will read.
+ * Error messages for users.
  *
- * Functions return 0 or more when all is well and -Exxx when it is not. Where
- * a person will see the failure, the last argument is a `struct hy_err`: the
- * place that finds the failure writes a sentence that says what happened, to
- * what, and what to do; each level above adds what it was doing.
+ * Functions return 0 or more on success and -Exxx on failure. Where a user will see
+ * the failure, the last argument is a `struct hy_err`: the code that detects the
+ * failure writes a sentence (what failed, on what, what to do), and each caller adds
+ * what it was doing.
  */
 #ifndef HY_BASE_ERR_H
 #define HY_BASE_ERR_H
@@ -15,8 +15,8 @@
 #define HY_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
 
 struct hy_err {
-    int code;       /* -Exxx, 0 when nothing happened */
-    char text[600]; /* one line of UTF-8, NUL-terminated; what does not fit is cut */
+    int code;       /* -Exxx; 0: no error */
+    char text[600]; /* one line of UTF-8, NUL-terminated; truncated if necessary */
 };
 
 /* Writes the sentence and returns `code` (negative). `err` may be NULL. */

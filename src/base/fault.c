@@ -11,7 +11,7 @@ static atomic_long armed[HY_SEAM_COUNT];
 
 static const char *const seam_names[HY_SEAM_COUNT] = {"alloc", "sys", "wire"};
 
-/* What follows "COMMAND/", if that is ours or there is none; else nothing. */
+/* What follows "COMMAND/", if that is our subcommand or missing; else NULL. */
 static const char *part_of(const char *want, int argc, char **argv)
 {
     const char *slash = want ? strchr(want, '/') : NULL;
@@ -22,7 +22,7 @@ static const char *part_of(const char *want, int argc, char **argv)
     return argc > 1 && strncmp(argv[1], want, n) == 0 && !argv[1][n] ? slash + 1 : NULL;
 }
 
-/* glibc hands a constructor what main will get. */
+/* glibc passes main's arguments to constructors. */
 __attribute__((constructor)) static void arm_from_environment(int argc, char **argv)
 {
     const char *want = part_of(getenv("HOPYARD_FAULT"), argc, argv);

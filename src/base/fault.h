@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fault seams: the places where the world may say no.
+ * Fault seams: places where tests inject failures.
  *
  * A test build (meson -Dfaults=true) can make the n-th allocation, system call
  * or message fail, by hy_fault_arm() or by the environment variable
@@ -21,11 +21,11 @@
 enum hy_seam { HY_SEAM_ALLOC, HY_SEAM_SYS, HY_SEAM_WIRE, HY_SEAM_COUNT };
 
 #ifdef HY_FAULTS
-/* 1 when this passage of the seam is the one that was armed. */
+/* Counts a pass; 1 when it is the armed one. */
 int hy_fault_hit(enum hy_seam seam);
-/* The n-th passage from now on fails, once; 0 disarms. */
+/* The n-th pass from now on fails, once; 0 disarms. */
 void hy_fault_arm(enum hy_seam seam, long n);
-/* How often the seam was passed since it was last armed. */
+/* Passes since it was last armed. */
 long hy_fault_passed(enum hy_seam seam);
 #else
 #define hy_fault_hit(seam) 0

@@ -68,7 +68,7 @@ int hy_file_write(const char *path, const void *bytes, size_t n, mode_t mode)
 
     if (!temporary)
         return -ENOMEM;
-    unlink(temporary); /* left behind by a process with our number */
+    unlink(temporary); /* of an earlier process with our PID */
     fd = HY_SYS(open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
     if (fd < 0)
         return -errno;
@@ -98,7 +98,7 @@ static int make_one(const char *path, mode_t mode)
 int hy_mkdirs(const char *path, mode_t mode)
 {
     hy_cleanup_free char *copy = NULL;
-    int rc = make_one(path, mode); /* mostly only the last one is missing */
+    int rc = make_one(path, mode); /* usually only the last one is missing */
 
     if (rc != -ENOENT || !*path)
         return rc;
@@ -117,56 +117,56 @@ int hy_mkdirs(const char *path, mode_t mode)
     return make_one(path, mode);
 }
 
-/* ---- paths that others have named ---- */
+/* ---- untrusted paths ---- */
 
-static int enter(int folder, const char *name, bool make)
+static int enter(int directory, const char *name, bool make)
 {
     int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-    int fd = HY_SYS(openat(folder, name, flags));
+    int fd = HY_SYS(openat(directory, name, flags));
 
     if (fd < 0 && errno == ENOENT && make) {
-        if (HY_SYS(mkdirat(folder, name, 0755)) < 0 && errno != EEXIST)
+        if (HY_SYS(mkdirat(directory, name, 0755)) < 0 && errno != EEXIST)
             return -errno;
-        fd = HY_SYS(openat(folder, name, flags));
+        fd = HY_SYS(openat(directory, name, flags));
     }
     return fd < 0 ? -errno : fd;
 }
 
-/* Whether what this process makes in the folder gets that owner: a file server may map all its users to one. */
-static bool makes_files_of(int folder, uid_t owner)
+/* Whether files that this process makes in the directory get that owner: a file server may map all users to one. */
+static bool makes_files_of(int directory, uid_t owner)
 {
     hy_cleanup_close int fd = -1;
     struct stat st;
     char name[40];
 
     snprintf(name, sizeof name, ".hopyard-owner-%d", (int)getpid());
-    fd = HY_SYS(openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    fd = HY_SYS(openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (fd < 0)
         return false;
-    (void)unlinkat(folder, name, 0); /* where it stays, it is empty */
+    (void)unlinkat(directory, name, 0); /* best effort: the file is empty */
     return HY_SYS(fstat(fd, &st)) == 0 && st.st_uid == owner;
 }
 
 struct entering {
-    int folder;     /* that was entered last; its own to close */
-    bool make;
-    bool check;     /* who owns the folders */
+    int directory;     /* the directory that was entered last; owned */
+    bool make;      /* missing directories */
+    bool check;     /* the owners of the directories */
     uid_t owner;    /* of the first one */
-    uid_t stranger; /* who owns the one that was refused */
+    uid_t stranger; /* the owner of the rejected one */
 };
 
-/* Nobody else may have made it. */
-static int check_owner(struct entering *e, int folder, bool is_first)
+/* It must not belong to another user. */
+static int check_owner(struct entering *e, int directory, bool is_first)
 {
     struct stat st;
 
     if (!e->check)
         return 0;
-    if (HY_SYS(fstat(folder, &st)) < 0)
+    if (HY_SYS(fstat(directory, &st)) < 0)
         return -errno;
     if (is_first)
         e->owner = st.st_uid;
-    if (st.st_uid == geteuid() || (geteuid() == 0 && st.st_uid == e->owner) || makes_files_of(folder, st.st_uid))
+    if (st.st_uid == geteuid() || (geteuid() == 0 && st.st_uid == e->owner) || makes_files_of(directory, st.st_uid))
         return 0;
     e->stranger = st.st_uid;
     return -EPERM;
@@ -174,17 +174,18 @@ static int check_owner(struct entering *e, int folder, bool is_first)
 
 static int enter_next(struct entering *e, const char *part)
 {
-    int next = *part && strcmp(part, ".") != 0 && strcmp(part, "..") != 0 ? enter(e->folder, part, e->make) : -EINVAL;
+    bool valid = *part && strcmp(part, ".") != 0 && strcmp(part, "..") != 0;
+    int next = valid ? enter(e->directory, part, e->make) : -EINVAL;
     int rc = next < 0 ? next : check_owner(e, next, false);
 
     if (next >= 0) {
-        close(e->folder);
-        e->folder = next;
+        close(e->directory);
+        e->directory = next;
     }
     return rc;
 }
 
-/* The folder that `path` lies in, below the one that was entered; *ret_name points to the last part. */
+/* Enters the parent of `path`, below the current directory; *ret_name points to the last part. */
 static int enter_parent(struct entering *e, const char *path, const char **ret_name)
 {
     hy_cleanup_free char *copy = hy_strdup(path);
@@ -216,69 +217,70 @@ static int enter_first(const char *dir)
     return fd < 0 ? -errno : fd;
 }
 
-static int not_own(int rc, const struct entering *e, const char *dir, const char *path, struct hy_err *err)
+static int own_dir_error(int rc, const struct entering *e, const char *dir, const char *path, struct hy_err *err)
 {
     if (e->stranger != (uid_t)-1)
-        return hy_err_set(err, rc, "the directory '%s/%s' is not used, since it or the one it is in belongs to another user "
+        return hy_err_set(err, rc,
+                          "the directory '%s/%s' is not used, since it or its parent belongs to another user "
                           "(user ID %u): remove that one", dir, path, (unsigned)e->stranger);
     if (rc == -ENOTDIR || rc == -ELOOP)
-        return hy_err_set(err, rc, "'%s/%s' is not used, since it or the directory it is in is a symbolic link or a file: "
-                          "remove that one", dir, path);
+        return hy_err_set(err, rc,
+                          "'%s/%s' is not used, since it or its parent is a symbolic link or a file: remove that one", dir, path);
     return hy_err_sys(err, rc, "cannot make the directory '%s/%s'", dir, path);
 }
 
-int hy_own_folder(const char *dir, const char *path, struct hy_err *err)
+int hy_open_own_dir(const char *dir, const char *path, struct hy_err *err)
 {
-    struct entering e = {.folder = enter_first(dir), .make = true, .check = true, .stranger = (uid_t)-1};
+    struct entering e = {.directory = enter_first(dir), .make = true, .check = true, .stranger = (uid_t)-1};
     const char *name = NULL;
-    int rc = e.folder < 0 ? e.folder : check_owner(&e, e.folder, true);
+    int rc = e.directory < 0 ? e.directory : check_owner(&e, e.directory, true);
 
     if (rc == 0)
         rc = enter_parent(&e, path, &name);
     if (rc == 0)
         rc = enter_next(&e, name);
     if (rc == 0)
-        return e.folder;
-    hy_close_at(&e.folder);
-    return not_own(rc, &e, dir, path, err);
+        return e.directory;
+    hy_close_at(&e.directory);
+    return own_dir_error(rc, &e, dir, path, err);
 }
 
-/* The open folder that `path` lies in, below `dir`. */
+/* Opens the parent of `path`, below `dir`. */
 static int parent_below(int dir, const char *path, bool make, const char **ret_name)
 {
-    struct entering e = {.folder = HY_SYS(fcntl(dir, F_DUPFD_CLOEXEC, 0)), .make = make};
-    int rc = e.folder < 0 ? -errno : enter_parent(&e, path, ret_name);
+    struct entering e = {.directory = HY_SYS(fcntl(dir, F_DUPFD_CLOEXEC, 0)), .make = make};
+    int rc = e.directory < 0 ? -errno : enter_parent(&e, path, ret_name);
 
     if (rc == 0)
-        return e.folder;
-    hy_close_at(&e.folder);
+        return e.directory;
+    hy_close_at(&e.directory);
     return rc;
 }
 
 int hy_create_below(int dir, const char *path, mode_t mode)
 {
     const char *name = NULL;
-    hy_cleanup_close int folder = parent_below(dir, path, true, &name);
+    hy_cleanup_close int directory = parent_below(dir, path, true, &name);
     int fd;
 
-    if (folder < 0)
-        return folder;
-    if (HY_SYS(unlinkat(folder, name, 0)) < 0 && errno != ENOENT)
+    if (directory < 0)
+        return directory;
+    if (HY_SYS(unlinkat(directory, name, 0)) < 0 && errno != ENOENT)
         return -errno;
-    fd = HY_SYS(openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+    fd = HY_SYS(openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
     return fd < 0 ? -errno : fd;
 }
 
 int hy_extend_below(int dir, const char *path, off_t offset)
 {
     const char *name = NULL;
-    hy_cleanup_close int folder = parent_below(dir, path, false, &name);
+    hy_cleanup_close int directory = parent_below(dir, path, false, &name);
     hy_cleanup_close int fd = -1;
     struct stat st;
 
-    if (folder < 0)
-        return folder;
-    fd = HY_SYS(openat(folder, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+    if (directory < 0)
+        return directory;
+    fd = HY_SYS(openat(directory, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
     if (fd < 0 || HY_SYS(fstat(fd, &st)) < 0)
         return -errno;
     if (!S_ISREG(st.st_mode))
@@ -290,9 +292,9 @@ int hy_extend_below(int dir, const char *path, off_t offset)
 
 /* ---- holes ---- */
 
-#define DATA_AT_ONCE (64u << 20) /* a file with a hole in every other block is not looked through in one go */
+#define DATA_AT_ONCE (64u << 20) /* limits the search in a file with very many holes */
 
-/* Where the data at or behind `from` begins; `to`: there is none. */
+/* The start of the first data from `from` on; `to`: none. */
 static uint64_t data_after(int fd, uint64_t from, uint64_t to)
 {
     off_t at = HY_SYS(lseek(fd, (off_t)from, SEEK_DATA));
@@ -302,7 +304,7 @@ static uint64_t data_after(int fd, uint64_t from, uint64_t to)
     return (uint64_t)at > to ? to : (uint64_t)at;
 }
 
-/* Where the data at `from` ends. A hole right there was made meanwhile, or the file system contradicts itself. */
+/* The end of the data at `from`. A hole right there was made meanwhile, or the file system is inconsistent. */
 static uint64_t hole_after(int fd, uint64_t from, uint64_t to)
 {
     off_t at = HY_SYS(lseek(fd, (off_t)from, SEEK_HOLE));
@@ -328,11 +330,11 @@ int hy_next_data(int fd, uint64_t from, uint64_t to, uint64_t least_hole, uint64
     return 1;
 }
 
-char *hy_path_join(const char *folder, const char *name)
+char *hy_path_join(const char *directory, const char *name)
 {
-    size_t n = strlen(folder);
+    size_t n = strlen(directory);
 
-    return hy_asprintf("%s%s%s", folder, n && folder[n - 1] == '/' ? "" : "/", name);
+    return hy_asprintf("%s%s%s", directory, n && directory[n - 1] == '/' ? "" : "/", name);
 }
 
 char *hy_runtime_dir(struct hy_err *err)
@@ -374,17 +376,18 @@ static bool is_named(const char *name, const char *prefix, const char *suffix)
 
 int hy_runtime_sweep(const char *prefix, const char *suffix)
 {
-    hy_cleanup_free char *folder = hy_runtime_dir(NULL);
-    DIR *dir = folder ? opendir(folder) : NULL;
+    hy_cleanup_free char *directory = hy_runtime_dir(NULL);
+    DIR *dir = directory ? opendir(directory) : NULL;
     struct dirent *entry;
 
     if (!dir)
-        return folder ? -errno : -ENOENT;
+        return directory ? -errno : -ENOENT;
     while ((entry = readdir(dir))) {
-        hy_cleanup_free char *path = is_named(entry->d_name, prefix, suffix) ? hy_path_join(folder, entry->d_name) : NULL;
+        hy_cleanup_free char *path =
+            is_named(entry->d_name, prefix, suffix) ? hy_path_join(directory, entry->d_name) : NULL;
 
         if (path && hy_socket_is_dead(path))
-            (void)unlink(path); /* another one may have swept it */
+            (void)unlink(path); /* another process may have removed it */
     }
     closedir(dir);
     return 0;

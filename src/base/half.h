@@ -23,7 +23,7 @@ static inline uint32_t hy_bits_of_f32(float f)
     return bits;
 }
 
-/* Exact. A signalling NaN becomes a quiet one. */
+/* Exact. A signaling NaN becomes a quiet one. */
 static inline float hy_f16_widen(const void *from)
 {
     uint16_t half;
@@ -36,7 +36,7 @@ static inline float hy_f16_widen(const void *from)
         return hy_f32_of_bits(sign | 0x7fc00000 | rest << 13);
     if (rest == 0x7c00)
         return hy_f32_of_bits(sign | 0x7f800000);
-    if (rest < 0x0400) /* zero or subnormal: so many times 2^-24 */
+    if (rest < 0x0400) /* zero or subnormal: a multiple of 2^-24 */
         return hy_f32_of_bits(hy_bits_of_f32((float)rest * 0x1p-24f) | sign);
     return hy_f32_of_bits(sign | ((rest << 13) + ((127 - 15) << 23)));
 }

@@ -11,10 +11,10 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-/* Of the text that this thread is reading now. */
+/* Of the text that this thread parses now. */
 static _Thread_local bool is_loading, has_failed;
 
-/* While a text is read, a failed allocation is noted and tried once more. */
+/* While a text is parsed, a failed allocation is recorded and tried once more. */
 static void *allocate(size_t size)
 {
     void *block = hy_malloc(size);

@@ -10,12 +10,11 @@
 void hy_json_init(void);
 
 /*
- * json_loadb that tells the truth when memory runs out: jansson's lexer ignores a failed allocation, so the value
- * would lack a byte, or an assertion would end the process. Returns NULL then, and
- * `where` (which may be NULL) has no text.
+ * json_loadb that fails when out of memory: jansson's lexer ignores a failed allocation, so that a value would lack a
+ * byte, or an assertion would abort. Returns NULL then, and `where` (which may be NULL) has no text.
  */
 json_t *hy_json_load(const char *text, size_t n, size_t flags, json_error_t *where);
-/* The same for text that ends with a 0; NULL is no JSON. */
+/* The same for a NUL-terminated text; NULL for NULL. */
 json_t *hy_json_parse(const char *text, size_t flags);
 
 /* A number, or null for NaN and infinities, which JSON does not have. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An intrusive doubly linked list. A list is a link whose ends meet in itself;
- * a link that is in no list points to itself too, so removing it twice is fine.
+ * An intrusive, circular doubly linked list. An empty list and a link outside of any list
+ * point to themselves, so removing a link twice is fine.
  */
 #ifndef HY_BASE_LIST_H
 #define HY_BASE_LIST_H

@@ -38,8 +38,8 @@ static void write_line(enum hy_log_level level, const char *fmt, va_list args)
         if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
             line[i] = '?';
     line[n] = '\n';
-    /* One write, so that lines of several processes do not mix; where standard
-     * error is gone there is nobody to tell. */
+    /* One write, so that lines of several processes do not mix. An error is ignored:
+     * it could not be reported. */
     if (write(STDERR_FILENO, line, (size_t)n + 1) < 0)
         return;
 }
@@ -99,7 +99,7 @@ static void report_left_out(struct hy_log_limit *l, int64_t now)
            (long long)(now - l->left_out_since_ms + 999) / 1000, l->example);
 }
 
-void hy_log_within(struct hy_log_limit *l, enum hy_log_level level, const char *fmt, ...)
+void hy_log_rate_limited(struct hy_log_limit *l, enum hy_log_level level, const char *fmt, ...)
 {
     int64_t now = hy_clock_ms();
     va_list args;

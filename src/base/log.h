@@ -20,11 +20,10 @@ void hy_log_init(const char *program);
 void hy_log(enum hy_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * A rate limit for the lines of one place in the code, for lines that another
- * process can cause as often as it likes: `burst` lines at once, then one every
- * `every_ms`. Lines beyond that are counted, and a later line says how many were
- * left out, with the first of them as an example. Used by one thread only; it
- * must last as long as the process.
+ * A rate limit for log lines that another process can trigger at will: `burst` lines at
+ * once, then one every `every_ms`. Further lines are counted, and a later line reports
+ * how many were suppressed, with the first of them as an example. Used by one thread
+ * only; it must have static storage.
  */
 #define HY_LOG_BURST 20u
 #define HY_LOG_EVERY_MS 10000
@@ -35,29 +34,29 @@ struct hy_log_limit {
 
     enum hy_log_level level; /* private from here */
     bool in_use;
-    unsigned left;           /* lines that may be written now */
-    int64_t refilled_ms;     /* when a line was last added to them */
+    unsigned left;           /* tokens: lines that may be written now */
+    int64_t refilled_ms;     /* when a token was last added */
     uint64_t left_out;
     int64_t left_out_since_ms;
-    char example[200];       /* the first line that was left out */
+    char example[200];       /* the first suppressed line */
     struct hy_log_limit *next;
 };
 
-void hy_log_within(struct hy_log_limit *limit, enum hy_log_level level, const char *fmt, ...)
+void hy_log_rate_limited(struct hy_log_limit *limit, enum hy_log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Call this now and then: it reports what was left out and is due, also when no further line comes. */
+/* Call it periodically: reports suppressed lines even if no further line follows. */
 void hy_log_tick(void);
-/* Reports everything that was left out: before the process ends. */
+/* Reports all suppressed lines: before the process ends. */
 void hy_log_flush(void);
-/* For tests: all limits are as new. */
+/* For tests: resets all limits. */
 void hy_log_reset(void);
 
-/* The limit is that of the line where this is written. */
+/* Each use has its own limit. */
 #define hy_log_limited(level, ...)                                                                           \
     do {                                                                                                     \
         static struct hy_log_limit limit_of_this_line;                                                       \
                                                                                                              \
-        hy_log_within(&limit_of_this_line, level, __VA_ARGS__);                                              \
+        hy_log_rate_limited(&limit_of_this_line, level, __VA_ARGS__);                                              \
     } while (0)
 #define hy_info_limited(...) hy_log_limited(HY_LOG_INFO, __VA_ARGS__)
 #define hy_warn_limited(...) hy_log_limited(HY_LOG_WARN, __VA_ARGS__)

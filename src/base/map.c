@@ -77,7 +77,7 @@ void *hy_map_remove(struct hy_map *m, uint64_t key)
     if (!value)
         return NULL;
     m->count--;
-    /* Move each follower back whose home is not between the hole and itself. */
+    /* Moves each follower back whose home slot is not between the hole and itself. */
     at = (size_t)(hole - m->slots);
     for (i = (at + 1) & (m->cap - 1); m->slots[i].value; i = (i + 1) & (m->cap - 1)) {
         size_t home = home_of(m, m->slots[i].key);

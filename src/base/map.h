@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A map from 64-bit keys to pointers: open addressing, linear probing, and no
- * tombstones (removal moves the followers back). The map owns no values.
+ * tombstones (removal moves the followers back). Does not own its values.
  */
 #ifndef HY_BASE_MAP_H
 #define HY_BASE_MAP_H
@@ -20,15 +20,15 @@ struct hy_map {
     size_t count;              /* read-only */
 };
 
-/* A zeroed map is an empty map. */
+/* All zero is an empty map. */
 void hy_map_done(struct hy_map *m);
 void *hy_map_get(const struct hy_map *m, uint64_t key); /* NULL when absent */
 /* Sets or replaces; `value` is not NULL. 0 or -ENOMEM. */
 int hy_map_put(struct hy_map *m, uint64_t key, void *value);
-void *hy_map_remove(struct hy_map *m, uint64_t key); /* what was there */
+void *hy_map_remove(struct hy_map *m, uint64_t key); /* returns the value; NULL: absent */
 
-/* Walks in no order: for (size_t i = 0; (v = hy_map_next(m, &i));). Removing
- * while walking is not allowed. */
+/* Iterates in arbitrary order: for (size_t i = 0; (v = hy_map_next(m, &i));). The map must
+ * not change meanwhile. */
 void *hy_map_next(const struct hy_map *m, size_t *cursor);
 
 #endif

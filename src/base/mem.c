@@ -38,7 +38,7 @@ int hy_array_grow_at(void *pointer_to_array, size_t count, size_t size)
 {
     void *old, *grown;
 
-    if (count & (count - 1)) /* between two powers of two */
+    if (count & (count - 1)) /* not full: capacity is the next power of two */
         return 0;
     memcpy(&old, pointer_to_array, sizeof old);
     if (count > SIZE_MAX / 2)

@@ -20,9 +20,9 @@ char *hy_strndup(const char *s, size_t n);
 char *hy_asprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /*
- * Makes room for one element more in an array of `count` elements that begins
- * as NULL. Its capacity is the next power of two, so that no field has to hold
- * it. Returns 0, or -ENOMEM with the array unchanged.
+ * Makes room for one more element in an array of `count` elements, which starts as
+ * NULL. The capacity is implied: the next power of two. Returns 0, or -ENOMEM with the
+ * array unchanged.
  *
  *     if (hy_array_grow(hosts->rows, hosts->count) < 0)
  *         return hy_err_oom(err);
@@ -32,12 +32,12 @@ char *hy_asprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int hy_array_grow_at(void *pointer_to_array, size_t count, size_t size);
 
 void hy_free_at(void *pointer_to_pointer);
-void hy_close_at(int *fd); /* if it is open; leaves -1 behind */
+void hy_close_at(int *fd); /* if it is open; sets it to -1 */
 
 #define hy_cleanup_free __attribute__((cleanup(hy_free_at)))
 #define hy_cleanup_close __attribute__((cleanup(hy_close_at)))
 
-/* Gives the pointer away and leaves NULL behind. */
+/* Transfers ownership of the pointer and sets it to NULL. */
 #define hy_take(p)                                                                                 \
     ({                                                                                             \
         __typeof__(p) hy_taken_ = (p);                                                             \
@@ -45,7 +45,7 @@ void hy_close_at(int *fd); /* if it is open; leaves -1 behind */
         hy_taken_;                                                                                 \
     })
 
-/* Gives the file descriptor away and leaves -1 behind. */
+/* Transfers ownership of the descriptor and sets it to -1. */
 #define hy_take_fd(fd)                                                                             \
     ({                                                                                             \
         int hy_taken_fd_ = (fd);                                                                   \

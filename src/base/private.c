@@ -26,11 +26,11 @@ static void log_note(const char *text)
     hy_warn("%s", text);
 }
 
-static void (*say_note)(const char *text) = log_note;
+static void (*send_note)(const char *text) = log_note;
 
-void hy_private_notes_to(void (*say)(const char *text))
+void hy_private_notes_to(void (*send)(const char *text))
 {
-    say_note = say;
+    send_note = send;
 }
 
 /* ---- the rules --------------------------------------------------------------------- */
@@ -38,7 +38,7 @@ void hy_private_notes_to(void (*say)(const char *text))
 static int refuse_link(const char *path, struct hy_err *err)
 {
     return hy_err_set(err, -EPERM,
-                      "'%s' is a symbolic link and is not followed: remove it, or put what it points to in its place",
+                      "'%s' is a symbolic link and is not followed: remove it, or replace it by its target",
                       path);
 }
 
@@ -48,7 +48,7 @@ static int check_owner(const struct stat *st, const char *path, enum hy_owner ow
         return 0;
     return hy_err_set(err, -EPERM,
                       "'%s' belongs to another user (user ID %u) and is not used, since that user could run "
-                      "commands as you: remove it, or work in a directory of your own",
+                      "commands as you: remove it, or use another directory",
                       path, (unsigned)st->st_uid);
 }
 
@@ -57,8 +57,8 @@ static int check_mode(const struct stat *st, const char *path, struct hy_err *er
     if (!(st->st_mode & OTHERS_WRITE))
         return 0;
     return hy_err_set(err, -EPERM,
-                      "other users can write to '%s' (mode %04o) and may have changed what is in it: look at "
-                      "it, then run: chmod go-w '%s'",
+                      "other users can write to '%s' (mode %04o) and may have changed its contents: check "
+                      "them, then run: chmod go-w '%s'",
                       path, (unsigned)st->st_mode & 07777, path);
 }
 
@@ -72,7 +72,7 @@ static int check(const struct stat *st, const char *path, enum hy_owner owner, s
     return rc < 0 ? rc : check_mode(st, path, err);
 }
 
-/* 1 when others could read it until now. By way of /proc, since the descriptor may be one of O_PATH. */
+/* 1 when others could read it until now. Uses /proc, since the descriptor may be O_PATH. */
 static int narrow(int fd, const struct stat *st, const char *path, struct hy_err *err)
 {
     char self[40];
@@ -82,7 +82,7 @@ static int narrow(int fd, const struct stat *st, const char *path, struct hy_err
     snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
     if (HY_SYS(chmod(self, st->st_mode & 07700)) == 0)
         return 1;
-    if (errno == EROFS) /* nothing more gets into it either */
+    if (errno == EROFS) /* read-only: its contents cannot change */
         return 0;
     return hy_err_sys(err, -errno, "other users can read '%s', and its mode cannot be changed", path);
 }
@@ -91,7 +91,7 @@ static int narrow(int fd, const struct stat *st, const char *path, struct hy_err
 
 static int dir_at(int above, const char *name, const char *path, enum hy_owner owner, struct hy_err *err)
 {
-    /* Without O_DIRECTORY a link is opened as such, and can be told from a file. */
+    /* Without O_DIRECTORY a link is opened as such, and can be distinguished from a file. */
     hy_cleanup_close int fd = HY_SYS(openat(above, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
     char note[700];
     struct stat st;
@@ -109,7 +109,7 @@ static int dir_at(int above, const char *name, const char *path, enum hy_owner o
     if (rc > 0) {
         snprintf(note, sizeof note, "other users could read '%s' (mode %04o); now only its owner can (mode %04o)",
                  path, (unsigned)st.st_mode & 07777, (unsigned)st.st_mode & 07700);
-        say_note(note);
+        send_note(note);
     }
     return hy_take_fd(fd);
 }
@@ -123,15 +123,15 @@ int hy_private_make_dir(const char *path, enum hy_owner owner, struct hy_err *er
 {
     int rc = hy_mkdirs(path, 0700);
 
-    /* What is there already, a link to nothing too, is for the check to judge. */
+    /* What exists already, including a dangling link, is left to the check. */
     if (rc < 0 && rc != -ENOTDIR && rc != -ENOENT)
         return hy_err_sys(err, rc, "cannot make the directory '%s'", path);
     return hy_private_dir(path, owner, err);
 }
 
-/* ---- what lies in them ---------------------------------------------------------------- */
+/* ---- files ---------------------------------------------------------------------------- */
 
-static int scan_entry(int dir, const char *folder, const char *name, struct hy_err *err)
+static int scan_entry(int dir, const char *directory, const char *name, struct hy_err *err)
 {
     hy_cleanup_close int fd = -1;
     hy_cleanup_free char *path = NULL;
@@ -139,15 +139,15 @@ static int scan_entry(int dir, const char *folder, const char *name, struct hy_e
     int rc;
 
     if (HY_SYS(fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW)) < 0)
-        return errno == ENOENT ? 0 : hy_err_sys(err, -errno, "cannot look at '%s' in '%s'", name, folder);
+        return errno == ENOENT ? 0 : hy_err_sys(err, -errno, "cannot examine '%s' in '%s'", name, directory);
     if (!S_ISLNK(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & OTHERS))
-        return 0; /* as nearly all are */
-    path = hy_path_join(folder, name);
+        return 0; /* the usual case */
+    path = hy_path_join(directory, name);
     if (!path)
         return hy_err_oom(err);
     fd = HY_SYS(openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
-    if (fd < 0 || HY_SYS(fstat(fd, &st)) < 0) /* of what was opened: the name may stand for another file by now */
-        return errno == ENOENT ? 0 : hy_err_sys(err, -errno, "cannot look at '%s'", path);
+    if (fd < 0 || HY_SYS(fstat(fd, &st)) < 0) /* of the opened file: the name may refer to another one by now */
+        return errno == ENOENT ? 0 : hy_err_sys(err, -errno, "cannot examine '%s'", path);
     rc = check(&st, path, HY_OWNER_ANY_FOR_ROOT, err);
     if (rc == 0)
         rc = narrow(fd, &st, path, err);
@@ -163,7 +163,7 @@ int hy_private_scan(int dir, const char *path, struct hy_err *err)
 
     if (!entries)
         return hy_err_sys(err, -errno, "cannot read the directory '%s'", path);
-    fd = -1; /* it is closed with the other */
+    fd = -1; /* closedir closes it */
     while (rc == 0 && (entry = readdir(entries)))
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             rc = scan_entry(dir, path, entry->d_name, err);
@@ -177,7 +177,7 @@ int hy_private_check(int fd, const char *path, struct hy_err *err)
     int rc;
 
     if (HY_SYS(fstat(fd, &st)) < 0)
-        return hy_err_sys(err, -errno, "cannot look at '%s'", path);
+        return hy_err_sys(err, -errno, "cannot examine '%s'", path);
     rc = check(&st, path, HY_OWNER_ANY_FOR_ROOT, err);
     if (rc < 0)
         return rc;
@@ -185,14 +185,14 @@ int hy_private_check(int fd, const char *path, struct hy_err *err)
         return hy_err_set(err, -EPERM, "'%s' is not a regular file; remove it", path);
     if (st.st_nlink > 1)
         return hy_err_set(err, -EPERM,
-                          "'%s' is one of %llu names of the same file (hard links) and is not used: remove it, or "
-                          "put a copy in its place",
+                          "'%s' is one of %llu hard links to the same file and is not used: remove it, or "
+                          "replace it by a copy",
                           path, (unsigned long long)st.st_nlink);
     rc = narrow(fd, &st, path, err);
     return rc < 0 ? rc : 0;
 }
 
-/* What root makes in somebody's directory must not lock that user out of it. */
+/* What root makes in a user's directory must stay accessible to that user. */
 static int give_to_owner(int fd, int dir)
 {
     struct stat st;
@@ -215,7 +215,7 @@ int hy_private_give(int fd, const char *path)
     return dir < 0 ? (above ? -errno : -ENOMEM) : give_to_owner(fd, dir);
 }
 
-/* Opens what mkdirat has made, and not what somebody has put in its place since. */
+/* Opens what mkdirat has made, and not a replacement by another user. */
 static int give_dir(int above, const char *name)
 {
     hy_cleanup_close int fd = HY_SYS(openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -255,7 +255,7 @@ int hy_private_open_at(int dir, const char *name, int flags, bool *ret_made)
     *ret_made = false;
     if (!(flags & O_CREAT))
         return HY_SYS(openat(dir, name, flags));
-    for (int i = 0; i < TRIES && fd < 0; i++) { /* others may make and remove it meanwhile */
+    for (int i = 0; i < TRIES && fd < 0; i++) { /* other processes may make and remove it meanwhile */
         fd = HY_SYS(openat(dir, name, flags | O_EXCL, 0600));
         *ret_made = fd >= 0;
         if (fd >= 0 || errno != EEXIST || (flags & O_EXCL))
@@ -294,7 +294,7 @@ int hy_private_write(int dir, const char *path, const void *bytes, size_t n, str
 
     if (!temporary)
         return hy_err_oom(err);
-    unlinkat(dir, last_part(temporary), 0); /* left behind by a process of our number */
+    unlinkat(dir, last_part(temporary), 0); /* of an earlier process with our PID */
     fd = hy_private_open(dir, temporary, O_WRONLY | O_CREAT | O_EXCL, err);
     if (fd < 0)
         return fd;

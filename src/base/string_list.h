@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A growing list of strings that it owns. All zero is an empty list. */
+/* A growable list of owned strings. All zero is an empty list. */
 #ifndef HY_BASE_STRING_LIST_H
 #define HY_BASE_STRING_LIST_H
 
@@ -17,7 +17,7 @@ int hy_string_list_add(struct hy_string_list *l, const char *s);
 int hy_string_list_take(struct hy_string_list *l, char *s);
 bool hy_string_list_has(const struct hy_string_list *l, const char *s);
 void hy_string_list_sort(struct hy_string_list *l); /* by bytes */
-void hy_string_list_done(struct hy_string_list *l); /* leaves an empty list behind */
+void hy_string_list_done(struct hy_string_list *l); /* it is then empty */
 
 #define hy_cleanup_string_list __attribute__((cleanup(hy_string_list_done)))
 

@@ -32,7 +32,7 @@ static size_t digits(const char *s)
 {
     size_t n = 0;
 
-    while (s[n] >= '0' && s[n] <= '9') /* no strspn: a sanitizer's goes to the end of a long text each time */
+    while (s[n] >= '0' && s[n] <= '9') /* not strspn: a sanitizer's scans to the end of a long text each time */
         n++;
     return n;
 }
@@ -176,7 +176,7 @@ char *hy_format_duration(int64_t ms, char *out, size_t size)
 {
     long long s;
 
-    if (ms < 0) /* a clock that was set back */
+    if (ms < 0) /* the clock was set back */
         ms = 0;
     s = ms / 1000;
     if (ms < 10000)

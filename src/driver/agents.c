@@ -544,7 +544,7 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
     d->newcomer_ms = hy_clock_ms();
     d->supply_judged = false;
     d->changed = true;
-    hy_log_within(&comings_and_goings, HY_LOG_INFO, "agent is here agent=%s host=%s pid=%lld slots=%u shares_files=%d",
+    hy_log_rate_limited(&comings_and_goings, HY_LOG_INFO, "agent is here agent=%s host=%s pid=%lld slots=%u shares_files=%d",
                   a->name, info->host, (long long)info->pid, info->slots, info->shares_files);
     if (!a->ours)
         hy_run_note(d, "agent %s has joined with %u slots", a->name, a->slots);
@@ -566,7 +566,7 @@ static void let_stand_by(struct driver *d, struct agent *a)
 /* It ends by its own decision; what it had to say came before. */
 static void on_bye(struct driver *d, struct agent *a, const Hy__Bye *bye)
 {
-    hy_log_within(&comings_and_goings, HY_LOG_INFO, "agent says goodbye agent=%s why=%s", a->name, bye->why);
+    hy_log_rate_limited(&comings_and_goings, HY_LOG_INFO, "agent says goodbye agent=%s why=%s", a->name, bye->why);
     snprintf(a->bye, sizeof a->bye, "%s", bye->why);
     if (d->phase == PHASE_RUNNING && !a->released)
         hy_run_note(d, "agent %s has left (%s); its trials run elsewhere", a->name, bye->why);

@@ -128,7 +128,7 @@ static void close_file(struct file *f)
 
 static int begin(struct file *f)
 {
-    hy_cleanup_close int dir = hy_own_folder(f->root, f->dir, NULL);
+    hy_cleanup_close int dir = hy_open_own_dir(f->root, f->dir, NULL);
     int rc = dir < 0 ? dir : 0;
 
     close_file(f);
@@ -164,7 +164,7 @@ static int bring_back(const struct file *f)
         return -errno;
     if (st.st_nlink)
         return 0;
-    rc = dir = hy_own_folder(f->root, f->dir, NULL);
+    rc = dir = hy_open_own_dir(f->root, f->dir, NULL);
     if (rc >= 0)
         rc = fd = create(dir, f->path);
     return rc < 0 ? rc : copy(f->fd, fd, st.st_size);

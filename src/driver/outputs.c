@@ -184,7 +184,7 @@ static char *place_of(const char *path)
 /* The fd of a new file, or of one that goes on. */
 static int open_file(const struct output *o, const char *place, const struct announced *f)
 {
-    hy_cleanup_close int dir = hy_own_folder(o->driver->logdir, o->trial->dir, NULL);
+    hy_cleanup_close int dir = hy_open_own_dir(o->driver->logdir, o->trial->dir, NULL);
     int fd;
 
     if (dir < 0)
@@ -351,7 +351,7 @@ static void keep_earlier(int dir, const char *name, const struct output *o)
 
 static void open_printed(struct output *o)
 {
-    hy_cleanup_close int dir = hy_own_folder(o->driver->logdir, o->trial->dir, NULL);
+    hy_cleanup_close int dir = hy_open_own_dir(o->driver->logdir, o->trial->dir, NULL);
     const char *name = strrchr(o->path, '/') + 1;
     int rc = dir < 0 ? dir : 0;
 

@@ -275,7 +275,8 @@ static void keep_said(struct child *c, const char *bytes, size_t n)
 
         end = newline ? (size_t)(newline - bytes) : n;
         if (end > i)
-            hy_log_within(&said, HY_LOG_INFO, "output of an agent name=%s: %.*s", c->name, (int)(end - i), bytes + i);
+            hy_log_rate_limited(&said, HY_LOG_INFO, "output of an agent name=%s: %.*s", c->name, (int)(end - i),
+                                bytes + i);
     }
     if (c->said.len + n > c->said.max) /* a read is no longer than the buffer */
         hy_buf_consume(&c->said, c->said.len + n - c->said.max);
@@ -320,7 +321,8 @@ static int spawn(struct child *c, char **argv, int hold_fd)
         {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&c->out},
         {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&c->err},
     };
-    uv_process_options_t options = {.file = c->remote ? argv[0] : "/proc/self/exe", .args = argv, .stdio = io, .stdio_count = 3,
+    uv_process_options_t options = {.file = c->remote ? argv[0] : "/proc/self/exe", .args = argv, .stdio = io,
+                                    .stdio_count = 3,
                                     .exit_cb = on_exit_of_process, .flags = UV_PROCESS_DETACHED};
     int rc;
 

@@ -17,7 +17,7 @@
 #define FIND_MS 10000
 #define RETRY_MS 500        /* between two attempts to lock ... */
 #define RETRY_SPREAD_MS 100 /* ... plus or minus: two agents that collided should not collide again */
-#define FRAMEWORK_PERCENT 90 /* of a share's memory, for frameworks that allocate all at once: a context needs some too */
+#define FRAMEWORK_PERCENT 90 /* of a share's memory, for frameworks that allocate all: a context needs some too */
 
 struct hy_gpus {
     uv_loop_t *loop;

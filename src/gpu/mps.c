@@ -55,7 +55,7 @@ enum state { OFF, ENTERING, STARTING, ON, LEAVING, ENDING, BROKEN };
 struct hy_mps {
     uv_loop_t *loop;
     uv_timer_t timer;
-    char *uuid, *folder;
+    char *uuid, *directory;
     int door, use; /* files, open from the first use on; -1 */
     enum state state;
     unsigned users;
@@ -72,23 +72,23 @@ static void step(struct hy_mps *m);
 
 static int make_folder(struct hy_mps *m, struct hy_err *err)
 {
-    hy_cleanup_free char *runtime = m->folder ? NULL : hy_runtime_dir(err);
+    hy_cleanup_free char *runtime = m->directory ? NULL : hy_runtime_dir(err);
     int rc;
 
-    if (!m->folder && !runtime)
+    if (!m->directory && !runtime)
         return err->code;
-    if (!m->folder)
-        m->folder = hy_asprintf("%s/mps-%016llx", runtime,
+    if (!m->directory)
+        m->directory = hy_asprintf("%s/mps-%016llx", runtime,
                                 (unsigned long long)hy_hash(m->uuid, strlen(m->uuid)));
-    if (!m->folder)
+    if (!m->directory)
         return hy_err_oom(err);
-    rc = hy_mkdirs(m->folder, 0700);
-    return rc < 0 ? hy_err_sys(err, rc, "cannot make the directory '%s'", m->folder) : 0;
+    rc = hy_mkdirs(m->directory, 0700);
+    return rc < 0 ? hy_err_sys(err, rc, "cannot make the directory '%s'", m->directory) : 0;
 }
 
-static int open_lock(const char *folder, const char *name)
+static int open_lock(const char *directory, const char *name)
 {
-    hy_cleanup_free char *path = hy_path_join(folder, name);
+    hy_cleanup_free char *path = hy_path_join(directory, name);
     int fd = path ? HY_SYS(open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) : -1;
 
     return fd < 0 ? (path ? -errno : -ENOMEM) : fd;
@@ -101,11 +101,11 @@ static int open_locks(struct hy_mps *m, struct hy_err *err)
     if (rc < 0)
         return rc;
     if (m->door < 0)
-        m->door = open_lock(m->folder, "door");
+        m->door = open_lock(m->directory, "door");
     if (m->use < 0)
-        m->use = open_lock(m->folder, "use");
+        m->use = open_lock(m->directory, "use");
     rc = m->door < 0 ? m->door : m->use < 0 ? m->use : 0;
-    return rc < 0 ? hy_err_sys(err, rc, "cannot open the locks in '%s'", m->folder) : 0;
+    return rc < 0 ? hy_err_sys(err, rc, "cannot open the locks in '%s'", m->directory) : 0;
 }
 
 static void unlock(int fd)
@@ -115,9 +115,9 @@ static void unlock(int fd)
 }
 
 /* The PID that the daemon has written, if it is alive. */
-static pid_t daemon_of(const char *folder)
+static pid_t daemon_of(const char *directory)
 {
-    hy_cleanup_free char *path = hy_path_join(folder, CONTROL ".pid");
+    hy_cleanup_free char *path = hy_path_join(directory, CONTROL ".pid");
     hy_cleanup_buf struct hy_buf text;
     char mark[4096];
     pid_t pid;
@@ -127,7 +127,7 @@ static pid_t daemon_of(const char *folder)
         return 0;
     pid = (pid_t)strtol(hy_buf_cstr(&text), NULL, 10);
     if (pid <= 1 || !hy_proc_is_alive(pid) ||
-        hy_proc_env(pid, HY_DAEMON_MARK, mark, sizeof mark) <= 0 || strcmp(mark, folder) != 0)
+        hy_proc_env(pid, HY_DAEMON_MARK, mark, sizeof mark) <= 0 || strcmp(mark, directory) != 0)
         return 0; /* the file outlives a killed daemon, and its PID may be another process's by now */
     return pid;
 }
@@ -136,7 +136,7 @@ static pid_t daemon_of(const char *folder)
 
 static char *log_path(const struct hy_mps *m)
 {
-    return hy_path_join(m->folder, "server.log");
+    return hy_path_join(m->directory, "server.log");
 }
 
 /* Reads the log from an offset on, or its last LOG_MAX bytes; where that begins. */
@@ -169,7 +169,7 @@ static uint64_t scan_log(const struct hy_mps *m, uint64_t from, struct hy_mps_fa
 struct hy_mps_mark hy_mps_mark(const struct hy_mps *m)
 {
     hy_cleanup_free char *path = log_path(m);
-    struct hy_mps_mark mark = {.daemon = daemon_of(m->folder)};
+    struct hy_mps_mark mark = {.daemon = daemon_of(m->directory)};
     struct hy_mps_faults faults;
     struct stat st;
 
@@ -187,7 +187,7 @@ bool hy_mps_fell(const struct hy_mps *m, struct hy_mps_mark mark)
     struct hy_mps_faults faults;
 
     scan_log(m, mark.offset, &faults);
-    return faults.struck > 1 || daemon_of(m->folder) != mark.daemon;
+    return faults.struck > 1 || daemon_of(m->directory) != mark.daemon;
 }
 
 static bool is_recovering(struct hy_mps *m)
@@ -229,10 +229,10 @@ static char **make_environment(const struct hy_mps *m)
     env = hy_calloc(here + OWN_WORDS + 1, sizeof *env);
     if (!env)
         return NULL;
-    env[0] = hy_asprintf("CUDA_MPS_PIPE_DIRECTORY=%s", m->folder);
-    env[1] = hy_asprintf("CUDA_MPS_LOG_DIRECTORY=%s", m->folder);
+    env[0] = hy_asprintf("CUDA_MPS_PIPE_DIRECTORY=%s", m->directory);
+    env[1] = hy_asprintf("CUDA_MPS_LOG_DIRECTORY=%s", m->directory);
     env[2] = hy_asprintf("CUDA_VISIBLE_DEVICES=%s", m->uuid);
-    env[3] = hy_asprintf(HY_DAEMON_MARK "=%s", m->folder);
+    env[3] = hy_asprintf(HY_DAEMON_MARK "=%s", m->directory);
     for (size_t i = 0; i < here; i++)
         if (!is_replaced(environ[i]))
             env[n++] = environ[i];
@@ -304,7 +304,7 @@ static void on_started(void *arg, int status, const char *said)
     char why[200];
 
     m->helper = NULL;
-    if (daemon_of(m->folder)) { /* by us, or by the helper of an agent that was killed meanwhile */
+    if (daemon_of(m->directory)) { /* by us, or by the helper of an agent that was killed meanwhile */
         is_on(m);
         return;
     }
@@ -358,7 +358,7 @@ static void enter(struct hy_mps *m)
         return;
     if (HY_SYS(flock(m->use, LOCK_SH | LOCK_NB)) < 0)
         is_broken(m, strerror(errno));
-    else if (daemon_of(m->folder))
+    else if (daemon_of(m->directory))
         is_on(m);
     else
         start_daemon(m);
@@ -383,7 +383,7 @@ static void is_off(struct hy_mps *m)
 static void on_ended(void *arg, int status, const char *said)
 {
     struct hy_mps *m = arg;
-    pid_t pid = daemon_of(m->folder);
+    pid_t pid = daemon_of(m->directory);
 
     (void)said;
     m->helper = NULL;
@@ -405,7 +405,7 @@ static void leave(struct hy_mps *m)
     if (rc == 0)
         return;
     /* flock releases the shared lock first: then another agent may be the last, or this one. */
-    if (rc < 0 || flock(m->use, LOCK_EX | LOCK_NB) < 0 || !daemon_of(m->folder)) {
+    if (rc < 0 || flock(m->use, LOCK_EX | LOCK_NB) < 0 || !daemon_of(m->directory)) {
         is_off(m);
         return;
     }
@@ -456,7 +456,7 @@ int hy_mps_ready(struct hy_mps *m)
 void hy_mps_use(struct hy_mps *m)
 {
     m->users++;
-    if (m->state == ON && !daemon_of(m->folder)) /* it was killed */
+    if (m->state == ON && !daemon_of(m->directory)) /* it was killed */
         m->state = OFF;
     if (m->state == ON)
         uv_timer_stop(&m->timer);
@@ -484,7 +484,7 @@ bool hy_mps_is_idle(const struct hy_mps *m)
 
 const char *hy_mps_folder(const struct hy_mps *m)
 {
-    return m->folder;
+    return m->directory;
 }
 
 struct hy_mps *hy_mps_new(uv_loop_t *loop, const char *uuid, void (*changed)(void *arg), void *arg)
@@ -509,7 +509,7 @@ static void on_closed(uv_handle_t *handle)
     struct hy_mps *m = handle->data;
 
     free(m->uuid);
-    free(m->folder);
+    free(m->directory);
     free(m);
 }
 
@@ -546,17 +546,17 @@ static bool is_unused(const struct hy_mps *m)
 }
 
 /* Leaves it as its last user would: 1 when that has ended a daemon, or would with `dry`. */
-static int sweep_one(uv_loop_t *loop, char *folder, bool dry)
+static int sweep_one(uv_loop_t *loop, char *directory, bool dry)
 {
     struct hy_mps *m = hy_mps_new(loop, "", ignore, NULL);
     struct hy_err err = {0};
-    pid_t pid = daemon_of(folder);
+    pid_t pid = daemon_of(directory);
     int rc = m ? 0 : -ENOMEM;
 
     if (m)
-        m->folder = hy_strdup(folder);
+        m->directory = hy_strdup(directory);
     if (rc == 0)
-        rc = m->folder ? open_locks(m, &err) : -ENOMEM;
+        rc = m->directory ? open_locks(m, &err) : -ENOMEM;
     if (rc == 0 && dry)
         rc = pid && is_unused(m);
     else if (rc == 0 && pid) {
@@ -566,7 +566,7 @@ static int sweep_one(uv_loop_t *loop, char *folder, bool dry)
     }
     hy_mps_free(m);
     uv_run(loop, UV_RUN_DEFAULT);
-    return rc != 0 || dry ? rc : pid && !daemon_of(folder);
+    return rc != 0 || dry ? rc : pid && !daemon_of(directory);
 }
 
 static int sweep_folder(uv_loop_t *loop, const char *runtime, bool dry)

@@ -73,7 +73,7 @@ struct hy_file_id {
 struct hy_store {
     sqlite3 *db;
     char *project; /* its real path */
-    char *folder;  /* the directory of store.db */
+    char *directory;  /* the directory of store.db */
     int dir;       /* the directory, checked, O_PATH; -1 when it is missing */
     char at[40];   /* /proc/self/fd/DIR: the same directory for calls that take a path, even if it is replaced */
     char *path;    /* of store.db, for messages */
@@ -153,7 +153,7 @@ int hy_schema_migrate(sqlite3 *db, const char *path, struct hy_err *err);
 /* ---- location.c ---------------------------------------------------------- */
 
 struct hy_store_location {
-    char *project, *folder;
+    char *project, *directory;
     int dir;   /* the directory, checked (base/private.h), O_PATH; -1 when it does not exist yet */
     char *url; /* see hy_store_local_dir; or NULL */
     int remote;
@@ -198,9 +198,10 @@ struct hy_recovery {
     bool logs;       /* logs of runs exist */
 };
 /* `project` may be NULL. */
-void hy_recovery_find(const char *folder, const char *project, struct hy_recovery *ret);
+void hy_recovery_find(const char *directory, const char *project, struct hy_recovery *ret);
 /* What the user can do about it. */
-void hy_recovery_advice(const struct hy_recovery *left, const char *folder, const char *project, char *ret, size_t size);
+void hy_recovery_advice(const struct hy_recovery *left, const char *directory, const char *project, char *ret,
+                        size_t size);
 /* The error for the damaged store file `path`. */
 int hy_recovery_damaged_error(const char *path, const char *why, struct hy_err *err);
 

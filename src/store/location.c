@@ -159,16 +159,16 @@ static int place_elsewhere(struct hy_store_location *p, struct hy_err *err)
                           "the project '%s' and '%s' are both on network file systems, where a store would "
                           "be damaged: set XDG_STATE_HOME to a directory on a local disk",
                           p->project, home);
-    free(p->folder);
-    p->folder = hy_asprintf("%s/hopyard/%016" PRIx64, home, hy_hash(p->project, strlen(p->project)));
+    free(p->directory);
+    p->directory = hy_asprintf("%s/hopyard/%016" PRIx64, home, hy_hash(p->project, strlen(p->project)));
     p->remote = 1;
-    return p->folder ? 0 : hy_err_oom(err);
+    return p->directory ? 0 : hy_err_oom(err);
 }
 
 /* The URL of the project (write_url); NULL when it is local. */
 static int read_url(const struct hy_store_location *p, char **ret, struct hy_err *err)
 {
-    hy_cleanup_free char *path = hy_path_join(p->folder, "url");
+    hy_cleanup_free char *path = hy_path_join(p->directory, "url");
     hy_cleanup_buf struct hy_buf text;
     struct hy_err why = {0};
     const char *url = NULL;
@@ -187,13 +187,13 @@ static int read_url(const struct hy_store_location *p, char **ret, struct hy_err
 static int open_folder(struct hy_store_location *p, struct hy_err *err)
 {
     struct hy_err why = {0};
-    int rc = hy_private_dir(p->folder, HY_OWNER_ANY_FOR_ROOT, &why);
+    int rc = hy_private_dir(p->directory, HY_OWNER_ANY_FOR_ROOT, &why);
 
     if (rc == -ENOENT)
         return 0;
     if (rc >= 0) {
         p->dir = rc;
-        rc = hy_private_scan(p->dir, p->folder, &why);
+        rc = hy_private_scan(p->dir, p->directory, &why);
     }
     if (rc < 0 && err)
         *err = why;
@@ -203,7 +203,7 @@ static int open_folder(struct hy_store_location *p, struct hy_err *err)
 /* The parent directory, if hopyard has made it: $XDG_STATE_HOME/hopyard. */
 static int check_above(const struct hy_store_location *p, struct hy_err *err)
 {
-    hy_cleanup_free char *above = hy_strndup(p->folder, (size_t)(strrchr(p->folder, '/') - p->folder));
+    hy_cleanup_free char *above = hy_strndup(p->directory, (size_t)(strrchr(p->directory, '/') - p->directory));
     hy_cleanup_close int dir = -1;
     struct hy_err why = {0};
 
@@ -219,13 +219,13 @@ static int check_above(const struct hy_store_location *p, struct hy_err *err)
 static int folder_on_network(const struct hy_store_location *p, struct hy_err *err)
 {
     struct stat st;
-    int rc = HY_SYS(lstat(p->folder, &st)) < 0 ? -errno : 0;
+    int rc = HY_SYS(lstat(p->directory, &st)) < 0 ? -errno : 0;
 
     if (rc == 0)
-        rc = on_network(S_ISLNK(st.st_mode) ? p->project : p->folder);
+        rc = on_network(S_ISLNK(st.st_mode) ? p->project : p->directory);
     if (rc == -ENOENT)
         rc = on_network(p->project);
-    return rc < 0 ? hy_err_sys(err, rc, "cannot examine the directory '%s'", p->folder) : rc;
+    return rc < 0 ? hy_err_sys(err, rc, "cannot examine the directory '%s'", p->directory) : rc;
 }
 
 int hy_store_location_find(const char *project, struct hy_store_location *ret, struct hy_err *err)
@@ -239,7 +239,7 @@ int hy_store_location_find(const char *project, struct hy_store_location *ret, s
         rc = hy_err_sys(err, -errno, "cannot use '%s' as the project directory", project);
     else if (!S_ISDIR(st.st_mode))
         rc = hy_err_set(err, -ENOTDIR, "the project '%s' is not a directory", project);
-    if (rc == 0 && !(p.folder = hy_path_join(p.project, ".hopyard")))
+    if (rc == 0 && !(p.directory = hy_path_join(p.project, ".hopyard")))
         rc = hy_err_oom(err);
     if (rc == 0)
         rc = folder_on_network(&p, err);
@@ -261,10 +261,10 @@ int hy_store_location_find(const char *project, struct hy_store_location *ret, s
 
 /* ---- a project that is a URL ---- */
 
-static int write_url(const char *folder, const char *url, struct hy_err *err)
+static int write_url(const char *directory, const char *url, struct hy_err *err)
 {
-    struct hy_store_location p = {.folder = (char *)(uintptr_t)folder, .dir = -1};
-    hy_cleanup_free char *path = hy_path_join(folder, "url"), *known = NULL;
+    struct hy_store_location p = {.directory = (char *)(uintptr_t)directory, .dir = -1};
+    hy_cleanup_free char *path = hy_path_join(directory, "url"), *known = NULL;
     int rc = path ? 0 : hy_err_oom(err);
 
     if (rc == 0)
@@ -278,11 +278,11 @@ static int write_url(const char *folder, const char *url, struct hy_err *err)
 }
 
 /* PROJECT is $XDG_STATE_HOME/hopyard/HASH/files, all of which hopyard has made. */
-static int make_stand_in(const char *project, const char *folder, struct hy_err *err)
+static int make_stand_in(const char *project, const char *directory, struct hy_err *err)
 {
     hy_cleanup_free char *path = hy_strdup(project);
     char *slash;
-    int dir = path ? hy_private_make_dir(folder, HY_OWNER_ANY_FOR_ROOT, err) : hy_err_oom(err);
+    int dir = path ? hy_private_make_dir(directory, HY_OWNER_ANY_FOR_ROOT, err) : hy_err_oom(err);
 
     for (int level = 0; level < 3 && dir >= 0; level++) {
         close(dir);
@@ -298,7 +298,7 @@ static int make_stand_in(const char *project, const char *folder, struct hy_err 
 char *hy_store_local_dir(const char *url, struct hy_err *err)
 {
     hy_cleanup_free char *home = state_home();
-    hy_cleanup_free char *tidy = hy_strdup(url), *folder = NULL;
+    hy_cleanup_free char *tidy = hy_strdup(url), *directory = NULL;
     char *project = NULL;
     int rc;
 
@@ -306,15 +306,15 @@ char *hy_store_local_dir(const char *url, struct hy_err *err)
         tidy[n - 1] = '\0';
     if (home && tidy)
         project = hy_asprintf("%s/hopyard/%016" PRIx64 "/files", home, hy_hash(tidy, strlen(tidy)));
-    folder = project ? hy_path_join(project, ".hopyard") : NULL;
-    if (!folder) {
+    directory = project ? hy_path_join(project, ".hopyard") : NULL;
+    if (!directory) {
         free(project);
         hy_err_oom(err);
         return NULL;
     }
-    rc = make_stand_in(project, folder, err);
+    rc = make_stand_in(project, directory, err);
     if (rc == 0)
-        rc = write_url(folder, tidy, err);
+        rc = write_url(directory, tidy, err);
     if (rc < 0) {
         hy_err_wrap(err, "the local directory for %s", tidy);
         free(hy_take(project));
@@ -340,7 +340,7 @@ void hy_store_location_done(struct hy_store_location *p)
 {
     hy_close_at(&p->dir);
     free(p->project);
-    free(p->folder);
+    free(p->directory);
     free(p->url);
     *p = (struct hy_store_location){.dir = -1};
 }
@@ -348,7 +348,7 @@ void hy_store_location_done(struct hy_store_location *p)
 /* The directory's name is a hash: the file has the project's path, and detects collisions. */
 static int name_project(const struct hy_store_location *p, struct hy_err *err)
 {
-    hy_cleanup_free char *path = hy_path_join(p->folder, "project");
+    hy_cleanup_free char *path = hy_path_join(p->directory, "project");
     hy_cleanup_free char *text = hy_asprintf("%s\n", p->project);
     hy_cleanup_buf struct hy_buf there;
     struct hy_err why = {0};
@@ -366,14 +366,14 @@ static int name_project(const struct hy_store_location *p, struct hy_err *err)
         return hy_err_set(err, -EEXIST,
                           "'%s' belongs to another project (see the file 'project' in it); set "
                           "XDG_STATE_HOME to another directory",
-                          p->folder);
+                          p->directory);
     return rc;
 }
 
 /* A new directory is only as durable as its entry in the parent. */
-static void sync_above(const char *folder)
+static void sync_above(const char *directory)
 {
-    hy_cleanup_free char *above = hy_path_join(folder, "..");
+    hy_cleanup_free char *above = hy_path_join(directory, "..");
     hy_cleanup_close int fd = above ? HY_SYS(open(above, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) : -1;
 
     if (fd >= 0)
@@ -383,18 +383,18 @@ static void sync_above(const char *folder)
 static int make_folder(struct hy_store_location *p, struct hy_err *err)
 {
     hy_cleanup_free char *ignore = NULL;
-    int rc = hy_mkdirs(p->folder, 0700);
+    int rc = hy_mkdirs(p->directory, 0700);
 
     if (rc < 0)
         return hy_err_sys(err, rc,
                           "cannot make the directory '%s' for the store; make its parent writable, or "
                           "set HOPYARD_PROJECT to another",
-                          p->folder);
-    rc = p->dir = hy_private_dir(p->folder, HY_OWNER_ANY_FOR_ROOT, err);
+                          p->directory);
+    rc = p->dir = hy_private_dir(p->directory, HY_OWNER_ANY_FOR_ROOT, err);
     if (rc < 0)
         return rc;
-    sync_above(p->folder);
-    ignore = p->remote ? NULL : hy_path_join(p->folder, ".gitignore");
+    sync_above(p->directory);
+    ignore = p->remote ? NULL : hy_path_join(p->directory, ".gitignore");
     if (ignore) /* only a hint for people: errors are ignored */
         hy_private_write(p->dir, ignore, "*\n", 2, NULL);
     return 0;

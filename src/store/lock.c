@@ -155,6 +155,6 @@ int hy_store_run_lock(struct hy_store *s, int64_t run, struct hy_err *err)
     if (rc == 0)
         rc = hy_write_all(fd, text, (size_t)n);
     if (rc < 0)
-        return hy_err_sys(err, rc, "cannot write the lock '%s/run-%lld.lock'", s->folder, (long long)run);
+        return hy_err_sys(err, rc, "cannot write the lock '%s/run-%lld.lock'", s->directory, (long long)run);
     return hy_take_fd(fd);
 }

@@ -126,10 +126,10 @@ static int copy_pair(struct hy_source *from, const char *wal, const char *to, co
     return memcmp(before, after, sizeof before) == 0 ? rc : -EAGAIN;
 }
 
-static int copy_store(struct hy_source *from, const char *folder, char **ret)
+static int copy_store(struct hy_source *from, const char *directory, char **ret)
 {
-    hy_cleanup_free char *to = hy_path_join(folder, "copy.db");
-    hy_cleanup_free char *to_wal = hy_path_join(folder, "copy.db-wal");
+    hy_cleanup_free char *to = hy_path_join(directory, "copy.db");
+    hy_cleanup_free char *to_wal = hy_path_join(directory, "copy.db-wal");
     hy_cleanup_free char *wal = hy_asprintf("%s-wal", from->at);
     int rc = -EAGAIN;
 
@@ -176,23 +176,23 @@ static int open_copy(const char *copy, const char *path, sqlite3 **ret, struct h
 int hy_private_copy_of_file(struct hy_source *from, sqlite3 **ret, struct hy_err *err)
 {
     const char *base = getenv("TMPDIR");
-    hy_cleanup_free char *folder = hy_asprintf("%s/hopyard-XXXXXX", base && *base == '/' ? base : "/tmp");
+    hy_cleanup_free char *directory = hy_asprintf("%s/hopyard-XXXXXX", base && *base == '/' ? base : "/tmp");
     hy_cleanup_free char *copy = NULL;
     int rc;
 
-    if (!folder)
+    if (!directory)
         return hy_err_oom(err);
-    if (!mkdtemp(folder))
+    if (!mkdtemp(directory))
         return hy_err_sys(err, -errno, "cannot make a directory in '%s' for a copy of '%s'",
                           base ? base : "/tmp", from->path);
-    rc = copy_store(from, folder, &copy);
+    rc = copy_store(from, directory, &copy);
     if (rc == -EAGAIN)
         hy_err_set(err, rc, "'%s' changes while it is copied; try again later", from->path);
     else if (rc < 0)
         hy_err_sys(err, rc, "cannot copy '%s' to read it", from->path);
     else
         rc = open_copy(copy, from->path, ret, err);
-    hy_remove_tree(folder); /* SQLite has its files open by now */
+    hy_remove_tree(directory); /* SQLite has its files open by now */
     return rc;
 }
 

@@ -41,7 +41,8 @@ static int io_sentence(sqlite3 *db, int rc, const char *path, struct hy_err *err
     if (rc == SQLITE_IOERR_NOMEM)
         return hy_err_oom(err);
     if (why == EROFS)
-        return hy_err_set(err, -EROFS, "the file system of '%s' is read-only; check the disk, and mount it for writing", path);
+        return hy_err_set(err, -EROFS,
+                          "the file system of '%s' is read-only; check the disk, and mount it for writing", path);
     if (why == EACCES || why == EPERM)
         return hy_err_set(err, -EACCES,
                           "no permission to read or write '%s': change its permissions, or set "

@@ -35,9 +35,9 @@ static int64_t number_in(const char *name, const char *before, const char *behin
     return errno || strncmp(end, behind, strlen(behind)) != 0 ? 0 : number;
 }
 
-static void count_kept(const char *folder, struct hy_recovery *left)
+static void count_kept(const char *directory, struct hy_recovery *left)
 {
-    hy_cleanup_free char *runs = hy_path_join(folder, "runs");
+    hy_cleanup_free char *runs = hy_path_join(directory, "runs");
     DIR *dir = runs ? opendir(runs) : NULL;
     struct dirent *entry;
 
@@ -54,9 +54,9 @@ static void count_kept(const char *folder, struct hy_recovery *left)
 }
 
 /* Locks and logs of unfinished runs have a number, too. */
-static void find_highest(const char *folder, struct hy_recovery *left)
+static void find_highest(const char *directory, struct hy_recovery *left)
 {
-    DIR *dir = opendir(folder);
+    DIR *dir = opendir(directory);
     struct dirent *entry;
 
     while (dir && (entry = readdir(dir))) {
@@ -109,39 +109,40 @@ static void find_logs(const char *project, uid_t owner, struct hy_recovery *left
 }
 
 /* The project of a store by its path: PROJECT/.hopyard/store.db, or the content of the file `project` beside it. */
-static char *project_of(const char *folder)
+static char *project_of(const char *directory)
 {
-    const char *slash = strrchr(folder, '/');
+    const char *slash = strrchr(directory, '/');
     hy_cleanup_free char *path = NULL;
     hy_cleanup_buf struct hy_buf text;
     const char *line;
 
     hy_buf_init(&text, 1 << 16);
     if (slash && strcmp(slash, "/.hopyard") == 0)
-        return hy_strndup(folder, (size_t)(slash - folder));
-    path = hy_path_join(folder, "project");
+        return hy_strndup(directory, (size_t)(slash - directory));
+    path = hy_path_join(directory, "project");
     if (!path || hy_file_read(path, &text) < 0 || !(line = hy_buf_cstr(&text)))
         return NULL;
     return hy_strndup(line, strcspn(line, "\n"));
 }
 
-void hy_recovery_find(const char *folder, const char *project, struct hy_recovery *ret)
+void hy_recovery_find(const char *directory, const char *project, struct hy_recovery *ret)
 {
     struct stat st;
 
     *ret = (struct hy_recovery){0};
-    count_kept(folder, ret);
-    find_highest(folder, ret);
+    count_kept(directory, ret);
+    find_highest(directory, ret);
     if (project)
-        find_logs(project, stat(folder, &st) == 0 ? st.st_uid : geteuid(), ret);
+        find_logs(project, stat(directory, &st) == 0 ? st.st_uid : geteuid(), ret);
 }
 
 /* ---- advice ---------------------------------------------------------------------------- */
 
-void hy_recovery_advice(const struct hy_recovery *left, const char *folder, const char *project, char *ret, size_t size)
+void hy_recovery_advice(const struct hy_recovery *left, const char *directory, const char *project, char *ret,
+                        size_t size)
 {
     if (left->kept)
-        snprintf(ret, size, "`hopyard import %s/runs/*.db` restores the %lld finished run%s", folder,
+        snprintf(ret, size, "`hopyard import %s/runs/*.db` restores the %lld finished run%s", directory,
                  (long long)left->kept, left->kept == 1 ? "" : "s");
     else if (left->shared && left->foreign) /* files of other users are not trusted */
         snprintf(ret, size,
@@ -161,15 +162,16 @@ void hy_recovery_advice(const struct hy_recovery *left, const char *folder, cons
 int hy_recovery_damaged_error(const char *path, const char *why, struct hy_err *err)
 {
     const char *slash = strrchr(path, '/');
-    hy_cleanup_free char *folder = hy_strndup(path, slash ? (size_t)(slash - path) : 0);
-    hy_cleanup_free char *project = folder ? project_of(folder) : NULL;
+    hy_cleanup_free char *directory = hy_strndup(path, slash ? (size_t)(slash - path) : 0);
+    hy_cleanup_free char *project = directory ? project_of(directory) : NULL;
     struct hy_recovery left;
     char advice[400] = "";
 
-    if (folder) {
-        hy_recovery_find(folder, project, &left);
-        hy_recovery_advice(&left, folder, project, advice, sizeof advice);
+    if (directory) {
+        hy_recovery_find(directory, project, &left);
+        hy_recovery_advice(&left, directory, project, advice, sizeof advice);
     }
-    return hy_err_set(err, -EBADMSG, "the store '%s' is damaged (%s); move it and its -wal and -shm away, then: %s", path,
+    return hy_err_set(err, -EBADMSG,
+                      "the store '%s' is damaged (%s); move it and its -wal and -shm away, then: %s", path,
                       why, advice);
 }

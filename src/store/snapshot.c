@@ -45,7 +45,8 @@ static const struct {
      " peak_memory, detail, charge) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
     {"SELECT run, trial, seq, attempt, step, name, value, time FROM metrics WHERE run = ?",
      "INSERT INTO metrics(run, trial, seq, attempt, step, name, value, time) VALUES (?,?,?,?,?,?,?,?)"},
-    {"SELECT run, seq, time, text FROM notes WHERE run = ?", "INSERT INTO notes(run, seq, time, text) VALUES (?,?,?,?)"},
+    {"SELECT run, seq, time, text FROM notes WHERE run = ?",
+     "INSERT INTO notes(run, seq, time, text) VALUES (?,?,?,?)"},
 };
 
 /* Computed from the rows, since a snapshot's own counts are not trusted. */
@@ -224,8 +225,8 @@ int hy_store_snapshot(struct hy_store *s, int64_t run, const char *path, const v
 /* SQLite may work here directly; it gets its name once it is synced. */
 int hy_store_backup_run(struct hy_store *s, int64_t run, struct hy_err *err)
 {
-    hy_cleanup_free char *runs = hy_path_join(s->folder, "runs");
-    hy_cleanup_free char *draft = hy_asprintf("%s/runs/%lld.db.tmp", s->folder, (long long)run);
+    hy_cleanup_free char *runs = hy_path_join(s->directory, "runs");
+    hy_cleanup_free char *draft = hy_asprintf("%s/runs/%lld.db.tmp", s->directory, (long long)run);
     hy_cleanup_close int dir = -1, fd = -1;
     char name[40], temporary[48], at[100];
     int rc;
@@ -255,12 +256,12 @@ int hy_store_remove_backup(struct hy_store *s, int64_t run, struct hy_err *err)
     char names[2][48];
 
     if (dir < 0)
-        return errno == ENOENT ? 0 : hy_err_sys(err, -errno, "cannot use the directory '%s/runs'", s->folder);
+        return errno == ENOENT ? 0 : hy_err_sys(err, -errno, "cannot use the directory '%s/runs'", s->directory);
     snprintf(names[0], sizeof names[0], "%lld.db", (long long)run);
     snprintf(names[1], sizeof names[1], "%lld.db.tmp", (long long)run);
     for (int i = 0; i < 2; i++)
         if (HY_SYS(unlinkat(dir, names[i], 0)) < 0 && errno != ENOENT)
-            return hy_err_sys(err, -errno, "cannot remove '%s/runs/%s'", s->folder, names[i]);
+            return hy_err_sys(err, -errno, "cannot remove '%s/runs/%s'", s->directory, names[i]);
     return 0;
 }
 
@@ -287,7 +288,7 @@ int hy_store_count_unlisted_backups(struct hy_store *s, int64_t *ret, struct hy_
     int rc = 0;
 
     if (!dir && errno != ENOENT)
-        return hy_err_sys(err, -errno, "cannot read the directory '%s/runs'", s->folder);
+        return hy_err_sys(err, -errno, "cannot read the directory '%s/runs'", s->directory);
     if (dir)
         fd = -1; /* closedir closes it */
     while (rc >= 0 && dir && (entry = readdir(dir))) {

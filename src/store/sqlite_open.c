@@ -38,8 +38,8 @@ static int open_checked(const char *path, int flags, int mode)
     return hy_take_fd(fd);
 }
 
-/* SQLite resolves links in a path. /proc/self/fd/N must stay as it is: it leads to the checked directory, while the path
- * of its target may lead elsewhere by now. */
+/* SQLite resolves links in a path. /proc/self/fd/N must stay as it is: it leads to the checked directory, while the
+ * path of its target may lead elsewhere by now. */
 static int stat_through_links(const char *path, struct stat *ret)
 {
     return stat(path, ret);

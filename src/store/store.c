@@ -57,7 +57,7 @@ int hy_store_begin(struct hy_store *s, struct hy_err *err)
         if (rc == -EBUSY)
             hy_sqlite_error(NULL, SQLITE_BUSY, s->path, &why);
         else if (rc < 0)
-            hy_err_sys(&why, rc, "cannot lock '%s/store.lock'", s->folder);
+            hy_err_sys(&why, rc, "cannot lock '%s/store.lock'", s->directory);
         if (rc == 0 && say(s, HY_SQL_BEGIN, "BEGIN IMMEDIATE", &why) < 0)
             hy_turn_unlock(s->lock_fd);
         s->in_turn = why.code == 0;
@@ -129,7 +129,8 @@ static int connect_to(struct hy_store *s, int flags, struct hy_err *err)
         return hy_sqlite_error(s->db, rc, s->path, err);
     opened = sqlite3_db_filename(s->db, "main");
     if (!opened || strcmp(opened, path) != 0)
-        return hy_err_set(err, -ENOTSUP, "cannot open '%s': this SQLite resolves links by itself; use another one", s->path);
+        return hy_err_set(err, -ENOTSUP, "cannot open '%s': this SQLite resolves links itself; use another one",
+                          s->path);
     sqlite3_busy_handler(s->db, wait_a_little, s);
     sqlite3_file_control(s->db, "main", SQLITE_FCNTL_PERSIST_WAL, &persist);
     if (s->mode == HY_STORE_READ)
@@ -182,11 +183,11 @@ static int go_on_counting(struct hy_store *s, struct hy_err *err)
     struct hy_recovery left;
     char advice[400], sql[100];
 
-    hy_recovery_find(s->folder, s->project, &left);
+    hy_recovery_find(s->directory, s->project, &left);
     if (!left.highest && !left.logs && !left.shared)
         return 0;
     snprintf(sql, sizeof sql, "INSERT INTO sqlite_sequence(name, seq) VALUES ('runs', %lld)", (long long)left.highest);
-    hy_recovery_advice(&left, s->folder, s->project, advice, sizeof advice);
+    hy_recovery_advice(&left, s->directory, s->project, advice, sizeof advice);
     s->lost = hy_asprintf("the store of this project was empty or missing, and a new one is used: %s", advice);
     return s->lost ? hy_sqlite_exec(s->db, sql, s->path, err) : hy_err_oom(err);
 }
@@ -231,7 +232,7 @@ static int identify_files(const struct hy_store *s, struct hy_file_id *ret_db, s
     int rc = identify(s->dir, "", &opened);
 
     if (rc == 0)
-        rc = identify(AT_FDCWD, s->folder, &named);
+        rc = identify(AT_FDCWD, s->directory, &named);
     if (rc == 0 && !is_same(opened, named))
         rc = -ENOENT;
     if (rc == 0)
@@ -261,11 +262,11 @@ static int open_for_writing(struct hy_store *s, struct hy_err *err)
         return hy_err_sys(
             err, rc,
             "cannot write to the directory '%s'; make it writable, or set HOPYARD_PROJECT to another",
-            s->folder);
+            s->directory);
     rc = hy_turn_lock(s->lock_fd, s->wait_ms);
     if (rc < 0)
         return rc == -EBUSY ? hy_sqlite_error(NULL, SQLITE_BUSY, s->path, err)
-                            : hy_err_sys(err, rc, "cannot lock '%s/store.lock'", s->folder);
+                            : hy_err_sys(err, rc, "cannot lock '%s/store.lock'", s->directory);
     rc = open_locked(s, err);
     if (rc == 0) {
         rc = identify_files(s, &s->db_id, &s->wal_id);
@@ -282,10 +283,10 @@ static int nothing_yet(const struct hy_store *s, struct hy_err *err)
     struct hy_recovery left;
     char advice[400];
 
-    hy_recovery_find(s->folder, s->project, &left);
+    hy_recovery_find(s->directory, s->project, &left);
     if (!left.highest && !left.logs && !left.shared)
         return hy_err_set(err, -ENOENT, "no runs yet in '%s': start one with `hopyard run`", s->project);
-    hy_recovery_advice(&left, s->folder, s->project, advice, sizeof advice);
+    hy_recovery_advice(&left, s->directory, s->project, advice, sizeof advice);
     return hy_err_set(err, -ENODATA, "the store '%s' is empty or missing, though there were runs: %s", s->path, advice);
 }
 
@@ -371,12 +372,12 @@ int hy_store_open(const char *project, enum hy_store_mode mode, struct hy_store 
                            .lock_fd = -1,
                            .wait_ms = waiting_time(),
                            .project = place.project,
-                           .folder = place.folder,
+                           .directory = place.directory,
                            .dir = place.dir,
                            .url = place.url,
                            .remote = place.remote};
     snprintf(s->at, sizeof s->at, "/proc/self/fd/%d", s->dir);
-    s->path = hy_path_join(s->folder, "store.db");
+    s->path = hy_path_join(s->directory, "store.db");
     rc = s->path ? 0 : hy_err_oom(err);
     if (rc == 0 && s->dir >= 0)
         rc = hy_sqlite_check_files(s, err);
@@ -400,7 +401,7 @@ void hy_store_close(struct hy_store *s)
     hy_close_at(&s->lock_fd);
     hy_close_at(&s->dir);
     free(s->path);
-    free(s->folder);
+    free(s->directory);
     free(s->project);
     free(s->url);
     free(s->lost);
@@ -409,12 +410,12 @@ void hy_store_close(struct hy_store *s)
 
 const char *hy_store_dir_path(const struct hy_store *s)
 {
-    return s->folder;
+    return s->directory;
 }
 
 int hy_store_file(struct hy_store *s, const char *name, int flags, struct hy_err *err)
 {
-    hy_cleanup_free char *path = hy_path_join(s->folder, name);
+    hy_cleanup_free char *path = hy_path_join(s->directory, name);
 
     return path ? hy_private_open(s->dir, path, flags, err) : hy_err_oom(err);
 }

@@ -517,8 +517,3 @@ void hy_process_pause(struct hy_process *p, int fd, int paused)
     else
         poll_output(st);
 }
-
-int64_t hy_process_pid(const struct hy_process *p)
-{
-    return p->pid;
-}

@@ -62,9 +62,9 @@ static struct reaper {
  * both. */
 static bool is_spared(pid_t pid)
 {
-    char folder[PATH_MAX];
+    char directory[PATH_MAX];
 
-    return pid == reaper.spared || hy_proc_env(pid, HY_DAEMON_MARK, folder, sizeof folder) > 0;
+    return pid == reaper.spared || hy_proc_env(pid, HY_DAEMON_MARK, directory, sizeof directory) > 0;
 }
 
 static void count_unless_spared(void *arg, pid_t pid)

@@ -197,9 +197,9 @@ static char **make_shell_argv(char *const *argv)
 
 static bool exists(const char *cwd, const char *name)
 {
-    hy_cleanup_close int folder = open(cwd, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    hy_cleanup_close int directory = open(cwd, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
-    return folder >= 0 && faccessat(folder, name, F_OK, 0) == 0;
+    return directory >= 0 && faccessat(directory, name, F_OK, 0) == 0;
 }
 
 static int cannot_exec(const struct hy_spawn *s, int error, struct hy_err *err)

@@ -104,7 +104,6 @@ int hy_process_start(struct hy_supervisor *s, const struct hy_process_spec *spec
 void hy_process_kill(struct hy_process *p, int64_t grace_ms);
 /* Stops reading the pipe of fd 1 or 2 (the trial then blocks in write), or continues. */
 void hy_process_pause(struct hy_process *p, int fd, int paused);
-int64_t hy_process_pid(const struct hy_process *p);
 
 /*
  * A server that has imported the modules of a Python trial and forks trials on

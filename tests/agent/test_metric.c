@@ -35,7 +35,7 @@ static void assert_not_found(const char *text)
         fail_msg("'%s': found %g", text, m.value);
 }
 
-static void test_a_metric_is_found_as_a_word_of_its_own(void **state)
+static void test_a_metric_is_found_as_a_separate_word(void **state)
 {
     (void)state;
     assert_found("accuracy=0.91\n", 0.91);
@@ -126,7 +126,7 @@ static void test_pieces_of_any_size_find_the_same(void **state)
     assert_int_equal(whole.seen, 3);
 }
 
-static void test_only_the_beginning_of_a_long_line_is_looked_at(void **state)
+static void test_only_the_beginning_of_a_long_line_is_parsed(void **state)
 {
     static char text[HY_METRIC_LINE_MAX + 64];
 
@@ -149,7 +149,7 @@ static void test_no_name_finds_nothing(void **state)
     assert_false(scan("a\nb", "a\nb=1\n").found);
 }
 
-static void test_any_bytes_are_looked_through(void **state)
+static void test_arbitrary_bytes_are_scanned(void **state)
 {
     static const uint8_t bytes[] = "\0accuracy=1\n\xff\xfe \0 accuracy=2\0\n accuracy=3\n";
     struct hy_metric_scan m;
@@ -245,7 +245,7 @@ static void test_one_bare_number_is_the_metric(void **state)
     assert_numbers("NaN", "metric=nan;");
 }
 
-static void test_what_python_writes_for_nan_is_understood(void **state)
+static void test_nan_and_infinity_of_python_are_parsed(void **state)
 {
     (void)state;
     assert_numbers("{\"a\": NaN, \"b\": Infinity, \"c\": -Infinity}", "a=nan;b=inf;c=-inf;");
@@ -256,7 +256,7 @@ static void test_what_python_writes_for_nan_is_understood(void **state)
     assert_refused("{\"a\": nan}", "not valid JSON");
 }
 
-static void test_a_bad_result_gets_a_sentence(void **state)
+static void test_an_invalid_result_has_a_message(void **state)
 {
     static uint8_t big[(1u << 20) + 1];
     struct hy_err err = {0};
@@ -319,20 +319,20 @@ static void test_faults_in_parsing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_metric_is_found_as_a_word_of_its_own),
+        cmocka_unit_test(test_a_metric_is_found_as_a_separate_word),
         cmocka_unit_test(test_what_only_looks_like_a_metric_is_not_found),
         cmocka_unit_test(test_the_last_value_counts),
         cmocka_unit_test(test_nan_and_infinity_are_numbers),
         cmocka_unit_test(test_a_progress_bar_counts_line_by_line),
         cmocka_unit_test(test_pieces_of_any_size_find_the_same),
-        cmocka_unit_test(test_only_the_beginning_of_a_long_line_is_looked_at),
+        cmocka_unit_test(test_only_the_beginning_of_a_long_line_is_parsed),
         cmocka_unit_test(test_no_name_finds_nothing),
-        cmocka_unit_test(test_any_bytes_are_looked_through),
+        cmocka_unit_test(test_arbitrary_bytes_are_scanned),
         cmocka_unit_test(test_a_report_is_a_name_and_a_number),
         cmocka_unit_test(test_the_numbers_of_an_object_are_taken),
         cmocka_unit_test(test_one_bare_number_is_the_metric),
-        cmocka_unit_test(test_what_python_writes_for_nan_is_understood),
-        cmocka_unit_test(test_a_bad_result_gets_a_sentence),
+        cmocka_unit_test(test_nan_and_infinity_of_python_are_parsed),
+        cmocka_unit_test(test_an_invalid_result_has_a_message),
         cmocka_unit_test(test_nesting_is_bounded),
         cmocka_unit_test(test_the_receiver_can_stop),
         cmocka_unit_test(test_faults_in_parsing),

@@ -237,7 +237,7 @@ static void test_array_grows_by_powers_of_two_and_keeps_its_elements(void **stat
     free(numbers);
 }
 
-static void test_string_list_owns_what_it_was_given(void **state)
+static void test_string_list_owns_taken_strings(void **state)
 {
     hy_cleanup_string_list struct hy_string_list l = {0};
 
@@ -607,13 +607,13 @@ static void test_log_limit_writes_a_burst_and_counts_the_rest(void **state)
     (void)state;
     log_begin();
     for (int i = 0; i < 10000; i++)
-        hy_log_within(&limit, HY_LOG_WARN, "refused number=%d", i);
+        hy_log_rate_limited(&limit, HY_LOG_WARN, "refused number=%d", i);
     assert_int_equal(log_count(""), HY_LOG_BURST);
     hy_log_tick(); /* not due yet */
     assert_int_equal(log_count(""), HY_LOG_BURST);
     limit.refilled_ms -= HY_LOG_EVERY_MS; /* as if so much time had passed */
-    hy_log_within(&limit, HY_LOG_WARN, "refused again");
-    hy_log_within(&limit, HY_LOG_WARN, "refused again and again");
+    hy_log_rate_limited(&limit, HY_LOG_WARN, "refused again");
+    hy_log_rate_limited(&limit, HY_LOG_WARN, "refused again and again");
     assert_int_equal(log_count("warn: 9980 more lines like this were left out within"), 1);
     assert_int_equal(log_count("s: refused number=20"), 1);
     assert_int_equal(log_count("refused again"), 1);
@@ -630,13 +630,13 @@ static void test_log_limit_reports_what_it_left_out_when_no_more_lines_come(void
     (void)state;
     log_begin();
     for (unsigned i = 0; i < HY_LOG_BURST + 7; i++)
-        hy_log_within(&by_tick, HY_LOG_WARN, "one kind");
+        hy_log_rate_limited(&by_tick, HY_LOG_WARN, "one kind");
     by_tick.left_out_since_ms -= HY_LOG_EVERY_MS;
     hy_log_tick();
     hy_log_tick();
     assert_int_equal(log_count("7 more lines like this were left out within 10 s: one kind"), 1);
     for (unsigned i = 0; i < HY_LOG_BURST + 3; i++)
-        hy_log_within(&by_flush, HY_LOG_WARN, "another kind");
+        hy_log_rate_limited(&by_flush, HY_LOG_WARN, "another kind");
     hy_log_flush();
     hy_log_flush();
     assert_int_equal(log_count("3 more lines like this were left out within"), 1);
@@ -651,13 +651,13 @@ static void test_log_limit_allows_a_full_burst_again_after_a_quiet_time(void **s
     (void)state;
     log_begin();
     for (int i = 0; i < 5; i++)
-        hy_log_within(&limit, HY_LOG_WARN, "first");
+        hy_log_rate_limited(&limit, HY_LOG_WARN, "first");
     limit.refilled_ms -= 1000 * 1000;
     for (int i = 0; i < 100; i++)
-        hy_log_within(&limit, HY_LOG_WARN, "second");
+        hy_log_rate_limited(&limit, HY_LOG_WARN, "second");
     assert_int_equal(log_count("first"), 5);
     assert_int_equal(log_count("second"), 5);
-    hy_log_within(&limit, HY_LOG_DEBUG, "what nobody would see is not counted");
+    hy_log_rate_limited(&limit, HY_LOG_DEBUG, "what nobody would see is not counted");
     hy_log_flush();
     assert_int_equal(log_count("95 more lines like this"), 1);
     log_end();
@@ -680,7 +680,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_buf_that_flows_does_not_grow),
         cmocka_unit_test(test_buf_shrinks_only_when_it_is_empty),
         cmocka_unit_test(test_array_grows_by_powers_of_two_and_keeps_its_elements),
-        cmocka_unit_test(test_string_list_owns_what_it_was_given),
+        cmocka_unit_test(test_string_list_owns_taken_strings),
         cmocka_unit_test(test_map_without_entries_answers),
         cmocka_unit_test(test_map_takes_every_key_and_replaces),
         cmocka_unit_test(test_map_remembers_what_was_put_over_any_history),

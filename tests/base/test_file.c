@@ -82,7 +82,7 @@ static void test_file_read_holds_the_buffers_maximum(void **state)
     assert_int_equal(hy_file_read("/dev/zero", &b), -ENOBUFS);
 }
 
-static void test_file_read_says_why_it_cannot(void **state)
+static void test_file_read_returns_the_errno(void **state)
 {
     hy_cleanup_buf struct hy_buf b;
 
@@ -155,7 +155,7 @@ static void test_file_write_is_all_or_nothing_whatever_fails(void **state)
     }
 }
 
-static void test_write_all_goes_on_after_short_writes(void **state)
+static void test_write_all_continues_after_short_writes(void **state)
 {
     hy_cleanup_free char *sent = hy_calloc(1, 1 << 20);
     size_t got = 0;
@@ -179,7 +179,7 @@ static void test_write_all_goes_on_after_short_writes(void **state)
     assert_int_equal(status, 0);
 }
 
-static void test_write_all_says_that_the_disk_is_full(void **state)
+static void test_write_all_reports_a_full_disk(void **state)
 {
     hy_cleanup_close int fd = open("/dev/full", O_WRONLY | O_CLOEXEC);
 
@@ -198,7 +198,7 @@ static void test_mkdirs_makes_all_that_is_missing_and_nothing_twice(void **state
     assert_int_equal(hy_mkdirs(".", 0700), 0);
 }
 
-static void test_mkdirs_says_what_is_in_the_way(void **state)
+static void test_mkdirs_reports_files_in_the_path(void **state)
 {
     (void)state;
     assert_int_equal(hy_file_write(in_folder("f"), "", 0, 0600), 0);
@@ -208,7 +208,7 @@ static void test_mkdirs_says_what_is_in_the_way(void **state)
     assert_int_equal(hy_mkdirs("", 0700), -ENOENT);
 }
 
-static void test_remove_tree_never_goes_through_a_link(void **state)
+static void test_remove_tree_never_follows_a_link(void **state)
 {
     (void)state;
     assert_int_equal(hy_mkdirs(in_folder("outside/deep"), 0700), 0);
@@ -336,7 +336,7 @@ static int remove_deep(void)
     return hy_remove_tree(in_folder("tree")) == 0 && !is_there(in_folder("tree")) ? 0 : 4;
 }
 
-static void test_remove_tree_goes_as_deep_as_the_tree(void **state)
+static void test_remove_tree_has_no_depth_limit(void **state)
 {
     pid_t pid = fork();
     int status;
@@ -395,7 +395,7 @@ static int make_and_remove(void *arg)
     return rc;
 }
 
-static void test_folders_come_through_or_fail_cleanly_at_every_fault(void **state)
+static void test_directories_succeed_or_fail_cleanly_at_every_fault(void **state)
 {
     (void)state;
     hy_each_fault(HY_SEAM_ALLOC, make_and_remove, NULL);
@@ -484,7 +484,7 @@ static int find_the_runtime_dir(void *arg)
     return path ? 0 : err.code;
 }
 
-static void test_runtime_dir_has_a_sentence_for_every_fault(void **state)
+static void test_runtime_dir_has_a_message_for_every_fault(void **state)
 {
     (void)state;
     setenv("XDG_RUNTIME_DIR", in_folder("not/there"), 1);
@@ -538,7 +538,7 @@ static int extend_below(const char *path, off_t offset, const char *text)
     return fd < 0 ? fd : hy_write_all(fd, text, strlen(text));
 }
 
-static void test_a_file_below_goes_on_where_it_is_told_to(void **state)
+static void test_extend_below_continues_at_the_offset(void **state)
 {
     hy_cleanup_buf struct hy_buf b;
 
@@ -561,7 +561,7 @@ static void test_a_file_below_goes_on_where_it_is_told_to(void **state)
 
 static int own_folder(const char *dir, const char *path, struct hy_err *err)
 {
-    hy_cleanup_close int fd = hy_own_folder(in_folder(dir), path, err);
+    hy_cleanup_close int fd = hy_open_own_dir(in_folder(dir), path, err);
 
     return fd < 0 ? fd : 0;
 }
@@ -574,7 +574,7 @@ static mode_t mode_of(const char *name)
     return st.st_mode & 0777;
 }
 
-static void test_an_own_folder_is_for_others_to_read_at_most(void **state)
+static void test_an_own_dir_is_at_most_readable_by_others(void **state)
 {
     mode_t before = umask(0);
 
@@ -587,7 +587,7 @@ static void test_an_own_folder_is_for_others_to_read_at_most(void **state)
     assert_int_equal(mode_of("run/a/b"), 0755);
 }
 
-static void test_an_own_folder_is_neither_a_link_nor_a_file(void **state)
+static void test_an_own_dir_is_neither_a_link_nor_a_file(void **state)
 {
     struct hy_err err = {0};
 
@@ -598,7 +598,7 @@ static void test_an_own_folder_is_neither_a_link_nor_a_file(void **state)
     assert_int_equal(symlink("run", in_folder("other")), 0);
     assert_int_equal(hy_file_write(in_folder("run/file"), "x", 1, 0600), 0);
     assert_int_equal(own_folder("run", "link", &err), -ENOTDIR);
-    assert_non_null(strstr(err.text, "/run/link' is not used, since it or the directory it is in is a symbolic link"));
+    assert_non_null(strstr(err.text, "/run/link' is not used, since it or its parent is a symbolic link"));
     assert_int_equal(own_folder("run", "link/a", NULL), -ENOTDIR);
     assert_int_equal(own_folder("run", "file", NULL), -ENOTDIR);
     assert_int_equal(own_folder("other", "a", NULL), -ENOTDIR);
@@ -617,7 +617,7 @@ static void find_own_folders(void)
     _exit(own_folder("run", "theirs/a", NULL) == -EPERM && own_folder("their_run", "a", NULL) == -EPERM ? 0 : 2);
 }
 
-static void test_an_own_folder_is_no_other_users(void **state)
+static void test_an_own_dir_does_not_belong_to_another_user(void **state)
 {
     int status = -1;
     pid_t pid;
@@ -648,7 +648,7 @@ static int make_own_folder(void *arg)
     return own_folder("run", "a/b", NULL);
 }
 
-static void test_an_own_folder_fails_cleanly(void **state)
+static void test_an_own_dir_fails_cleanly(void **state)
 {
     (void)state;
     hy_each_fault(HY_SEAM_ALLOC, make_own_folder, NULL);
@@ -721,32 +721,32 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(test_file_comes_back_as_it_was_written),
         IN_FOLDER(test_file_read_holds_the_buffers_maximum),
-        IN_FOLDER(test_file_read_says_why_it_cannot),
+        IN_FOLDER(test_file_read_returns_the_errno),
         IN_FOLDER(test_file_write_does_not_follow_what_lies_in_its_way),
         IN_FOLDER(test_file_write_is_all_or_nothing_whatever_fails),
-        cmocka_unit_test(test_write_all_goes_on_after_short_writes),
-        cmocka_unit_test(test_write_all_says_that_the_disk_is_full),
+        cmocka_unit_test(test_write_all_continues_after_short_writes),
+        cmocka_unit_test(test_write_all_reports_a_full_disk),
         IN_FOLDER(test_mkdirs_makes_all_that_is_missing_and_nothing_twice),
-        IN_FOLDER(test_mkdirs_says_what_is_in_the_way),
-        IN_FOLDER(test_remove_tree_never_goes_through_a_link),
+        IN_FOLDER(test_mkdirs_reports_files_in_the_path),
+        IN_FOLDER(test_remove_tree_never_follows_a_link),
         IN_FOLDER(test_remove_tree_is_not_led_out_by_a_link_that_is_swapped_in),
         IN_FOLDER(test_remove_tree_at_removes_only_what_was_opened),
-        IN_FOLDER(test_remove_tree_goes_as_deep_as_the_tree),
+        IN_FOLDER(test_remove_tree_has_no_depth_limit),
         IN_FOLDER(test_remove_tree_leaves_what_is_mounted_there),
         IN_FOLDER(test_remove_tree_of_nothing_is_fine),
-        IN_FOLDER(test_a_file_below_goes_on_where_it_is_told_to),
-        IN_FOLDER(test_an_own_folder_is_for_others_to_read_at_most),
-        IN_FOLDER(test_an_own_folder_is_neither_a_link_nor_a_file),
-        IN_FOLDER(test_an_own_folder_is_no_other_users),
-        IN_FOLDER(test_an_own_folder_fails_cleanly),
+        IN_FOLDER(test_extend_below_continues_at_the_offset),
+        IN_FOLDER(test_an_own_dir_is_at_most_readable_by_others),
+        IN_FOLDER(test_an_own_dir_is_neither_a_link_nor_a_file),
+        IN_FOLDER(test_an_own_dir_does_not_belong_to_another_user),
+        IN_FOLDER(test_an_own_dir_fails_cleanly),
         IN_FOLDER(test_only_the_data_of_a_sparse_file_is_found),
         IN_FOLDER(test_without_knowledge_of_holes_all_is_data),
-        IN_FOLDER(test_folders_come_through_or_fail_cleanly_at_every_fault),
+        IN_FOLDER(test_directories_succeed_or_fail_cleanly_at_every_fault),
         cmocka_unit_test(test_path_join_puts_one_slash),
         IN_FOLDER(test_runtime_dir_is_the_users_alone),
         IN_FOLDER(test_runtime_dir_is_not_a_link_somebody_laid),
         IN_FOLDER(test_runtime_dir_of_another_user_is_refused),
-        IN_FOLDER(test_runtime_dir_has_a_sentence_for_every_fault),
+        IN_FOLDER(test_runtime_dir_has_a_message_for_every_fault),
         IN_FOLDER(test_a_path_below_never_leads_out),
         IN_FOLDER(test_a_path_below_follows_no_link),
     };

@@ -27,7 +27,7 @@ static void test_err_set_writes_the_sentence_and_returns_the_code(void **state)
     assert_string_equal(err.text, "no list for 'lr'; give values");
 }
 
-static void test_err_without_anybody_to_read_it_still_gives_the_code(void **state)
+static void test_err_may_be_null(void **state)
 {
     (void)state;
     assert_int_equal(hy_err_set(NULL, -EINVAL, "unread"), -EINVAL);
@@ -319,7 +319,7 @@ static void test_text_doubles_read_back_as_themselves(void **state)
     }
 }
 
-static void test_text_knows_utf8_from_other_bytes(void **state)
+static void test_utf8_len_rejects_invalid_sequences(void **state)
 {
     static const struct {
         const char *bytes;
@@ -380,7 +380,7 @@ static void test_clock_writes_iso8601_in_utc(void **state)
     assert_true(strlen(text) < sizeof text);
 }
 
-static void test_clock_never_goes_back(void **state)
+static void test_monotonic_clock_never_decreases(void **state)
 {
     int64_t last = hy_clock_ms();
 
@@ -524,7 +524,7 @@ int main(void)
         cmocka_unit_test(test_err_set_writes_the_sentence_and_returns_the_code),
         cmocka_unit_test(test_json_numbers_end_where_their_grammar_does),
         cmocka_unit_test(test_json_numbers_fit_where_readers_can_hold_them),
-        cmocka_unit_test(test_err_without_anybody_to_read_it_still_gives_the_code),
+        cmocka_unit_test(test_err_may_be_null),
         cmocka_unit_test(test_err_sys_ends_with_the_reason),
         cmocka_unit_test(test_err_sys_keeps_the_reason_behind_a_very_long_path),
         cmocka_unit_test(test_err_wrap_puts_what_was_being_done_in_front),
@@ -539,10 +539,10 @@ int main(void)
         cmocka_unit_test(test_text_formats_durations_for_people),
         cmocka_unit_test(test_text_formats_doubles_as_people_write_them),
         cmocka_unit_test(test_text_doubles_read_back_as_themselves),
-        cmocka_unit_test(test_text_knows_utf8_from_other_bytes),
+        cmocka_unit_test(test_utf8_len_rejects_invalid_sequences),
         cmocka_unit_test(test_text_for_a_terminal_has_no_control_characters),
         cmocka_unit_test(test_clock_writes_iso8601_in_utc),
-        cmocka_unit_test(test_clock_never_goes_back),
+        cmocka_unit_test(test_monotonic_clock_never_decreases),
         cmocka_unit_test(test_log_leaves_out_what_is_below_its_level),
         cmocka_unit_test(test_log_values_cannot_forge_a_line),
         cmocka_unit_test(test_log_cuts_a_long_line_and_ends_it),

@@ -102,7 +102,7 @@ def test_a_folder_that_others_could_write_waits_for_its_user(users: Users) -> No
     assert users.call(VICTIM, "run", "--", "true").returncode == 0
     users.yard.wait_idle()
     users.yard.folder.chmod(0o777)
-    users.refused(f"look at it, then run: chmod go-w '{users.yard.folder}'")
+    users.refused(f"check them, then run: chmod go-w '{users.yard.folder}'")
     users.yard.folder.chmod(0o755)  # as chmod go-w does
     done = users.call(VICTIM, "ls")
     assert done.returncode == 0 and done.stderr.startswith("note: other users could read '"), done

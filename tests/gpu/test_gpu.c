@@ -124,7 +124,7 @@ static const char recovery_text[] =
     HEAD "Destroy server context on device 0 (NVIDIA H200)\n"
     HEAD "Client process 578 disconnected\n";
 
-static void test_a_fault_in_the_log_tells_whom_it_struck(void **state)
+static void test_a_fault_in_the_log_names_the_clients_it_hit(void **state)
 {
     hy_cleanup_free char *both = hy_asprintf("%s%s", fault_text, recovery_text);
     struct hy_mps_faults f;
@@ -293,7 +293,7 @@ static void test_a_driver_that_does_not_work_is_no_gpus(void **state)
     }
 }
 
-static void test_a_lease_tells_the_trial_its_devices(void **state)
+static void test_a_lease_sets_the_trials_visible_devices(void **state)
 {
     struct bench b;
     struct asked one, two;
@@ -367,7 +367,7 @@ static void test_another_device_is_taken_when_the_one_suggested_is_held(void **s
     close_bench(&b);
 }
 
-static void test_a_lease_waits_says_so_once_and_gets_what_is_let_go(void **state)
+static void test_a_waiting_lease_reports_once_and_gets_released_devices(void **state)
 {
     struct hy_gpu_lock foreign = {0};
     struct bench b;
@@ -397,7 +397,7 @@ static void test_a_lease_waits_says_so_once_and_gets_what_is_let_go(void **state
     close_bench(&b);
 }
 
-static void test_one_that_waits_for_two_devices_holds_none(void **state)
+static void test_a_lease_that_waits_for_two_devices_holds_none(void **state)
 {
     struct hy_gpu_lock foreign = {0}, other = {0};
     struct bench b;
@@ -553,7 +553,7 @@ static void test_a_machine_without_the_control_program_has_no_mps(void **state)
     close_bench(&b);
 }
 
-static void test_who_fell_with_a_neighbour_is_known_from_the_servers_log(void **state)
+static void test_a_fault_of_a_neighbor_is_found_in_the_servers_log(void **state)
 {
     const char *folder;
     struct bench b;
@@ -575,7 +575,7 @@ static void test_who_fell_with_a_neighbour_is_known_from_the_servers_log(void **
     free((void *)folder);
 }
 
-static void test_a_fault_that_struck_one_alone_is_its_own(void **state)
+static void test_a_fault_that_hit_one_client_is_its_own(void **state)
 {
     struct bench b;
     struct asked a;
@@ -592,7 +592,7 @@ static void test_a_fault_that_struck_one_alone_is_its_own(void **state)
     close_bench(&b);
 }
 
-static void test_nobody_starts_while_the_server_recovers(void **state)
+static void test_no_trial_starts_while_the_server_recovers(void **state)
 {
     char folder[200];
     struct bench b;
@@ -767,23 +767,23 @@ int main(int argc, char **argv)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_only_what_the_user_may_see_is_lent),
         cmocka_unit_test(test_a_device_is_named_by_the_beginning_of_its_uuid),
-        cmocka_unit_test(test_a_fault_in_the_log_tells_whom_it_struck),
+        cmocka_unit_test(test_a_fault_in_the_log_names_the_clients_it_hit),
         cmocka_unit_test(test_a_log_cut_anywhere_is_read_without_harm),
         GPU_TEST(test_devices_are_found_and_named),
         GPU_TEST(test_a_driver_that_does_not_work_is_no_gpus),
-        GPU_TEST(test_a_lease_tells_the_trial_its_devices),
+        GPU_TEST(test_a_lease_sets_the_trials_visible_devices),
         GPU_TEST(test_the_users_words_give_way_but_for_a_framework),
         GPU_TEST(test_another_device_is_taken_when_the_one_suggested_is_held),
-        GPU_TEST(test_a_lease_waits_says_so_once_and_gets_what_is_let_go),
-        GPU_TEST(test_one_that_waits_for_two_devices_holds_none),
+        GPU_TEST(test_a_waiting_lease_reports_once_and_gets_released_devices),
+        GPU_TEST(test_a_lease_that_waits_for_two_devices_holds_none),
         GPU_TEST(test_more_than_there_are_is_an_error),
         GPU_TEST(test_a_share_is_enforced_by_a_daemon_that_ends_with_its_last_user),
         GPU_TEST(test_two_agents_share_a_daemon_and_the_last_one_ends_it),
         GPU_TEST(test_without_mps_a_share_is_asked_of_the_trial),
         GPU_TEST(test_a_machine_without_the_control_program_has_no_mps),
-        GPU_TEST(test_who_fell_with_a_neighbour_is_known_from_the_servers_log),
-        GPU_TEST(test_a_fault_that_struck_one_alone_is_its_own),
-        GPU_TEST(test_nobody_starts_while_the_server_recovers),
+        GPU_TEST(test_a_fault_of_a_neighbor_is_found_in_the_servers_log),
+        GPU_TEST(test_a_fault_that_hit_one_client_is_its_own),
+        GPU_TEST(test_no_trial_starts_while_the_server_recovers),
         GPU_TEST(test_a_daemon_that_is_killed_is_started_again_and_its_clients_fell),
         GPU_TEST(test_what_a_killed_agent_left_is_used_and_ended_by_the_next),
         GPU_TEST(test_what_a_killed_agent_left_is_ended_by_gc),

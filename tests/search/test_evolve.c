@@ -114,7 +114,7 @@ static void test_asynchronous_evolution_repeats_for_the_same_order(void **state)
     assert_memory_not_equal(trace[0], trace[2], sizeof trace[0]);
 }
 
-static void test_asynchronous_evolution_waits_for_nobody(void **state)
+static void test_asynchronous_evolution_never_waits(void **state)
 {
     struct hy_search *s = evolution(SPACE("x=0.0..1.0", "y=0.0..1.0"), 1, 5, 20, true);
     struct hy_value v[2];
@@ -305,7 +305,7 @@ static void test_failed_trials_count_as_the_worst(void **state)
         }
 }
 
-static void test_a_search_where_everything_fails_goes_on(void **state)
+static void test_a_search_continues_when_all_trials_fail(void **state)
 {
     struct hy_search *s = evolution(SPACE("x=0.0..1.0", "c=a,b"), 2, 0, 30, false);
     struct hy_value v[2];
@@ -320,7 +320,7 @@ static void test_a_search_where_everything_fails_goes_on(void **state)
     hy_search_free(s);
 }
 
-static void test_bad_settings_are_refused_with_a_sentence(void **state)
+static void test_invalid_settings_are_rejected_with_a_message(void **state)
 {
     struct hy_search_settings bad[6];
     static const char *const because[] = {"population of 3", "mutation is 0",    "mutation is 2.5",
@@ -499,15 +499,15 @@ int main(void)
         cmocka_unit_test(test_a_generation_waits_for_all_its_answers),
         cmocka_unit_test(test_order_of_answers_changes_nothing_in_a_generation),
         cmocka_unit_test(test_asynchronous_evolution_repeats_for_the_same_order),
-        cmocka_unit_test(test_asynchronous_evolution_waits_for_nobody),
+        cmocka_unit_test(test_asynchronous_evolution_never_waits),
         cmocka_unit_test(test_evolution_is_the_same_on_every_machine),
         cmocka_unit_test(test_first_generation_is_spread_over_each_dimension),
         cmocka_unit_test(test_best1bin_is_the_textbooks),
         cmocka_unit_test(test_rand1bin_is_the_textbooks),
         cmocka_unit_test(test_textbook_children_replace_only_their_parent),
         cmocka_unit_test(test_failed_trials_count_as_the_worst),
-        cmocka_unit_test(test_a_search_where_everything_fails_goes_on),
-        cmocka_unit_test(test_bad_settings_are_refused_with_a_sentence),
+        cmocka_unit_test(test_a_search_continues_when_all_trials_fail),
+        cmocka_unit_test(test_invalid_settings_are_rejected_with_a_message),
         cmocka_unit_test(test_no_point_is_tried_twice_in_a_generation),
         cmocka_unit_test(test_used_up_spaces_repeat_instead_of_hanging),
         cmocka_unit_test(test_evolution_beats_random_by_far),

@@ -126,7 +126,7 @@ static void test_escapes_in_a_json_text_are_read_for_its_text_alone(void **state
     assert_choices("[\"\xc3\xa9\x7f\"]", WORDS("\"\xc3\xa9\x7f\""), WORDS("\xc3\xa9\x7f"));
 }
 
-static void test_bad_json_is_refused_where_it_is_bad(void **state)
+static void test_invalid_json_is_rejected_with_its_position(void **state)
 {
     static const struct {
         const char *list, *because;
@@ -222,7 +222,7 @@ static void test_only_what_was_written_as_json_has_json(void **state)
     hy_space_done(&s);
 }
 
-static void test_bad_spaces_are_refused_with_a_sentence(void **state)
+static void test_invalid_spaces_are_rejected_with_a_message(void **state)
 {
     static const struct {
         const char *text, *because;
@@ -269,7 +269,7 @@ static void test_grids_refuse_ranges_that_are_not_of_integers(void **state)
     assert_refused("x=log:1e-5..1e-1", true, "a grid takes values");
 }
 
-static void test_long_names_leave_the_sentence_readable(void **state)
+static void test_long_names_are_truncated_in_messages(void **state)
 {
     char text[4000];
     struct hy_space space = {0};
@@ -329,7 +329,7 @@ static void test_value_texts_read_back_equal(void **state)
     hy_space_done(&s);
 }
 
-static void test_a_long_choice_is_whole_in_a_small_buffer(void **state)
+static void test_a_long_choice_is_not_truncated_by_a_small_buffer(void **state)
 {
     struct hy_space s = SPACE("path=/a/rather/long/path/to/some/data,b");
     char text[8];
@@ -352,16 +352,16 @@ int main(void)
         cmocka_unit_test(test_lists_keep_texts_as_written),
         cmocka_unit_test(test_json_lists_keep_every_value_as_it_is),
         cmocka_unit_test(test_escapes_in_a_json_text_are_read_for_its_text_alone),
-        cmocka_unit_test(test_bad_json_is_refused_where_it_is_bad),
+        cmocka_unit_test(test_invalid_json_is_rejected_with_its_position),
         cmocka_unit_test(test_json_may_be_nested_but_not_without_end),
         cmocka_unit_test(test_a_hundred_thousand_json_values_are_read),
         cmocka_unit_test(test_only_what_was_written_as_json_has_json),
-        cmocka_unit_test(test_bad_spaces_are_refused_with_a_sentence),
+        cmocka_unit_test(test_invalid_spaces_are_rejected_with_a_message),
         cmocka_unit_test(test_grids_refuse_ranges_that_are_not_of_integers),
-        cmocka_unit_test(test_long_names_leave_the_sentence_readable),
+        cmocka_unit_test(test_long_names_are_truncated_in_messages),
         cmocka_unit_test(test_programs_dimensions_are_checked_like_written_ones),
         cmocka_unit_test(test_value_texts_read_back_equal),
-        cmocka_unit_test(test_a_long_choice_is_whole_in_a_small_buffer),
+        cmocka_unit_test(test_a_long_choice_is_not_truncated_by_a_small_buffer),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,7 +57,7 @@ static void test_a_callback_may_use_the_store(void **state)
     hy_store_close(s);
 }
 
-static void test_a_change_that_fails_takes_its_whole_turn_with_it(void **state)
+static void test_a_change_that_fails_rolls_back_its_turn(void **state)
 {
     int64_t run;
     struct hy_store *s = store_with_run(true, &run);
@@ -153,7 +153,7 @@ static void test_every_descriptor_closes_on_exec(void **state)
 
 /* ---- readers --------------------------------------------------------------------- */
 
-static void test_a_reader_says_when_there_is_nothing_yet(void **state)
+static void test_a_reader_reports_that_there_is_no_store_yet(void **state)
 {
     struct hy_store *s = NULL;
 
@@ -265,7 +265,7 @@ static int write_as_nobody(void *arg)
     return 0;
 }
 
-static void test_a_folder_that_is_not_writable_is_said_so(void **state)
+static void test_a_directory_that_is_not_writable_is_reported(void **state)
 {
     int64_t run;
 
@@ -338,7 +338,7 @@ static void refused(const char *words)
     FAILS(hy_store_url_of_local_dir(project, &url, &err), -EPERM, words);
 }
 
-static void test_all_files_of_a_store_are_for_its_owners_eyes_only(void **state)
+static void test_all_files_of_a_store_are_accessible_to_the_owner_only(void **state)
 {
     mode_t before = umask(0);
     int64_t run;
@@ -364,7 +364,7 @@ static void test_all_files_of_a_store_are_for_its_owners_eyes_only(void **state)
     hy_store_close(s);
 }
 
-static void test_a_folder_that_others_can_read_is_narrowed_and_that_is_said(void **state)
+static void test_a_directory_that_others_can_read_is_made_private_with_a_note(void **state)
 {
     int64_t run;
 
@@ -386,7 +386,7 @@ static void test_a_folder_that_others_can_read_is_narrowed_and_that_is_said(void
     assert_string_equal(noted, ""); /* once is enough */
 }
 
-static void test_a_folder_that_others_can_write_is_refused_until_its_user_says_so(void **state)
+static void test_a_directory_that_others_can_write_is_rejected_until_chmod(void **state)
 {
     int64_t run;
 
@@ -395,7 +395,7 @@ static void test_a_folder_that_others_can_write_is_refused_until_its_user_says_s
     for (int i = 0; i < 2; i++) {
         assert_int_equal(chmod(in_project(".hopyard"), i ? 0702 : 0770), 0);
         refused("other users can write to '");
-        assert_non_null(strstr(err.text, "look at it, then run: chmod go-w '"));
+        assert_non_null(strstr(err.text, "check them, then run: chmod go-w '"));
     }
     assert_int_equal(chmod(in_project(".hopyard"), 0700), 0);
     hy_store_close(open_store(HY_STORE_READ));
@@ -405,7 +405,7 @@ static void test_a_folder_that_others_can_write_is_refused_until_its_user_says_s
     hy_store_close(open_store(HY_STORE_WRITE));
 }
 
-static void test_links_are_refused_whoever_laid_them(void **state)
+static void test_links_are_rejected_whoever_made_them(void **state)
 {
     static const char *const names[] = {".hopyard/store.db", ".hopyard/store.db-wal", ".hopyard/store.lock",
                                         ".hopyard/url", ".hopyard/run-1.lock"};
@@ -425,8 +425,8 @@ static void test_links_are_refused_whoever_laid_them(void **state)
         assert_true(rename(away, path) == 0 || errno == ENOENT);
     }
     assert_int_equal(link(in_project(".hopyard/store.db"), in_project("second")), 0);
-    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -EPERM, "is one of 2 names of the same file");
-    FAILS(hy_store_open(project, HY_STORE_WRITE, &s, &err), -EPERM, "is one of 2 names of the same file");
+    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -EPERM, "is one of 2 hard links to the same file");
+    FAILS(hy_store_open(project, HY_STORE_WRITE, &s, &err), -EPERM, "is one of 2 hard links to the same file");
     assert_int_equal(unlink(in_project("second")), 0);
     assert_int_equal(rename(in_project(".hopyard"), in_project("real")), 0);
     assert_int_equal(symlink("real", in_project(".hopyard")), 0);
@@ -493,7 +493,7 @@ static void test_a_store_on_a_local_disk_lies_in_the_project_and_out_of_git(void
     hy_store_close(s);
 }
 
-static void test_a_project_on_a_network_has_its_store_in_the_state_folder(void **state)
+static void test_a_project_on_a_network_has_its_store_in_the_state_directory(void **state)
 {
     static const char *const types[] = {"0x6969", "0xff534d42", "0x65735546", "0x01021997"};
     hy_cleanup_buf struct hy_buf b;
@@ -583,22 +583,22 @@ int main(void)
     const struct CMUnitTest tests[] = {
         PROMISE(test_nothing_is_seen_before_it_is_committed),
         PROMISE(test_a_callback_may_use_the_store),
-        PROMISE(test_a_change_that_fails_takes_its_whole_turn_with_it),
+        PROMISE(test_a_change_that_fails_rolls_back_its_turn),
         PROMISE(test_writers_of_several_runs_never_find_the_store_locked),
         PROMISE(test_a_store_in_use_is_waited_for_then_refused),
         PROMISE(test_every_descriptor_closes_on_exec),
-        PROMISE(test_a_reader_says_when_there_is_nothing_yet),
-        PROMISE(test_all_files_of_a_store_are_for_its_owners_eyes_only),
-        PROMISE(test_a_folder_that_others_can_read_is_narrowed_and_that_is_said),
-        PROMISE(test_a_folder_that_others_can_write_is_refused_until_its_user_says_so),
-        PROMISE(test_links_are_refused_whoever_laid_them),
+        PROMISE(test_a_reader_reports_that_there_is_no_store_yet),
+        PROMISE(test_all_files_of_a_store_are_accessible_to_the_owner_only),
+        PROMISE(test_a_directory_that_others_can_read_is_made_private_with_a_note),
+        PROMISE(test_a_directory_that_others_can_write_is_rejected_until_chmod),
+        PROMISE(test_links_are_rejected_whoever_made_them),
         PROMISE(test_what_belongs_to_another_user_is_refused_but_root_may_use_it),
         PROMISE(test_a_reader_needs_no_right_to_write),
         PROMISE(test_a_reader_without_rights_reads_what_a_killed_writer_left),
-        PROMISE(test_a_folder_that_is_not_writable_is_said_so),
+        PROMISE(test_a_directory_that_is_not_writable_is_reported),
         PROMISE(test_a_reader_reads_a_read_only_file_system),
         PROMISE(test_a_store_on_a_local_disk_lies_in_the_project_and_out_of_git),
-        PROMISE(test_a_project_on_a_network_has_its_store_in_the_state_folder),
+        PROMISE(test_a_project_on_a_network_has_its_store_in_the_state_directory),
         PROMISE(test_a_run_has_one_driver_and_its_death_frees_the_lock),
     };
 

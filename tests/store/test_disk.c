@@ -170,7 +170,7 @@ static int open_on_full_disk(void *arg)
     return 0;
 }
 
-static void test_a_full_disk_ends_the_turn_with_a_sentence_and_room_mends_it(void **state)
+static void test_a_full_disk_fails_the_turn_and_free_space_fixes_it(void **state)
 {
     (void)state;
     hy_need_root("to mount a small disk");
@@ -323,13 +323,13 @@ static void turns_with_faults(enum hy_seam seam, bool fresh)
     hy_store_close(s);
 }
 
-static void test_a_turn_is_whole_or_nothing_when_memory_runs_out(void **state)
+static void test_a_turn_is_atomic_when_memory_runs_out(void **state)
 {
     (void)state;
     turns_with_faults(HY_SEAM_ALLOC, true);
 }
 
-static void test_a_turn_is_whole_or_nothing_when_the_disk_fails(void **state)
+static void test_a_turn_is_atomic_when_the_disk_fails(void **state)
 {
     (void)state;
     turns_with_faults(HY_SEAM_SYS, false);
@@ -383,11 +383,11 @@ int main(void)
         PROMISE(test_a_commit_returns_when_the_disk_has_it),
         PROMISE(test_what_was_committed_survives_a_kill_at_any_moment),
         PROMISE(test_a_file_that_may_not_grow_is_a_full_disk),
-        PROMISE(test_a_full_disk_ends_the_turn_with_a_sentence_and_room_mends_it),
+        PROMISE(test_a_full_disk_fails_the_turn_and_free_space_fixes_it),
         PROMISE(test_opening_survives_every_fault),
         PROMISE(test_reading_survives_every_fault),
-        PROMISE(test_a_turn_is_whole_or_nothing_when_memory_runs_out),
-        PROMISE(test_a_turn_is_whole_or_nothing_when_the_disk_fails),
+        PROMISE(test_a_turn_is_atomic_when_memory_runs_out),
+        PROMISE(test_a_turn_is_atomic_when_the_disk_fails),
         PROMISE(test_locks_and_snapshots_survive_every_fault),
     };
 

@@ -111,7 +111,7 @@ static void test_an_older_store_is_migrated_by_a_writer_and_read_as_it_is_by_a_r
     assert_int_equal(pragma_of(path, "PRAGMA user_version"), 7);
 }
 
-static void test_an_older_store_whose_driver_lives_is_not_changed_under_it(void **state)
+static void test_an_older_store_with_a_live_driver_is_not_migrated(void **state)
 {
     struct hy_store *s, *writer = NULL;
     int lock;
@@ -137,7 +137,7 @@ static void check_refused(int code, const char *words)
     FAILS(hy_store_open(project, HY_STORE_WRITE, &s, &err), code, words);
 }
 
-static void test_a_newer_a_strange_and_a_broken_store_are_refused_and_left_alone(void **state)
+static void test_newer_foreign_and_damaged_stores_are_rejected_unchanged(void **state)
 {
     char *path = in_project(".hopyard/store.db");
     char noise[5000];
@@ -189,7 +189,7 @@ static void use_all(struct hy_store *s)
     hy_store_commit(s, &err);
 }
 
-static void test_a_damaged_store_gives_sentences_not_crashes(void **state)
+static void test_a_damaged_store_gives_errors_not_crashes(void **state)
 {
     hy_cleanup_buf struct hy_buf whole;
     char *path = in_project(".hopyard/store.db");
@@ -271,7 +271,7 @@ static void test_notes_come_in_their_order_and_go_with_their_run(void **state)
     hy_store_close(s);
 }
 
-static void test_a_run_goes_through_a_snapshot_unchanged_and_only_once(void **state)
+static void test_a_run_survives_a_snapshot_unchanged_and_is_imported_once(void **state)
 {
     struct hy_store *s = open_store(HY_STORE_WRITE), *reader, *other = other_store();
     int64_t run, filler, second, count = -1;
@@ -355,7 +355,7 @@ static const char *const spoilers[] = {
     "step, name, value, time)",
 };
 
-static void test_a_hostile_snapshot_is_refused_with_a_sentence_and_changes_nothing(void **state)
+static void test_a_hostile_snapshot_is_rejected_and_changes_nothing(void **state)
 {
     int64_t run;
     struct hy_store *s = store_with_run(true, &run), *other = other_store();
@@ -437,7 +437,7 @@ static void lose_store(bool leave_empty)
         put_file(in_project(".hopyard/store.db"), "", 0);
 }
 
-static void test_a_lost_store_is_said_and_loses_no_run_that_was_kept(void **state)
+static void test_a_lost_store_is_reported_and_its_backups_restore_all_runs(void **state)
 {
     struct hy_store *s = open_store(HY_STORE_WRITE), *none = NULL;
     int64_t run, count = 0, lost = 0;
@@ -477,7 +477,7 @@ static void test_a_lost_store_is_said_and_loses_no_run_that_was_kept(void **stat
     hy_store_close(s);
 }
 
-static void test_a_lost_store_promises_only_what_is_there(void **state)
+static void test_advice_for_a_lost_store_names_existing_files_only(void **state)
 {
     struct hy_store *s = NULL;
     int64_t run;
@@ -560,7 +560,7 @@ static void swap_later(const char *at, const char *name, const char *other)
     swap_at = at;
 }
 
-static void test_a_folder_that_is_swapped_in_does_not_become_the_store(void **state)
+static void test_a_directory_that_is_swapped_in_does_not_become_the_store(void **state)
 {
     struct hy_store *s = other_store();
     int64_t run;
@@ -715,7 +715,7 @@ static void test_what_others_could_write_is_imported_without_what_would_be_run(v
     import_changed(3, add_a_journal_of_others);
 }
 
-static void test_what_another_user_owns_is_imported_without_what_would_be_run(void **state)
+static void test_snapshots_of_other_users_are_imported_without_executable_parts(void **state)
 {
     (void)state;
     hy_need_root("to give files away");
@@ -723,7 +723,7 @@ static void test_what_another_user_owns_is_imported_without_what_would_be_run(vo
     import_changed(2, give_away);
 }
 
-static void test_only_snapshots_of_our_own_are_advised(void **state)
+static void test_advice_names_our_own_snapshots_only(void **state)
 {
     struct hy_store *s = NULL;
 
@@ -764,24 +764,24 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         PROMISE(test_an_older_store_is_migrated_by_a_writer_and_read_as_it_is_by_a_reader),
-        PROMISE(test_an_older_store_whose_driver_lives_is_not_changed_under_it),
-        PROMISE(test_a_newer_a_strange_and_a_broken_store_are_refused_and_left_alone),
-        PROMISE(test_a_damaged_store_gives_sentences_not_crashes),
-        PROMISE(test_a_run_goes_through_a_snapshot_unchanged_and_only_once),
+        PROMISE(test_an_older_store_with_a_live_driver_is_not_migrated),
+        PROMISE(test_newer_foreign_and_damaged_stores_are_rejected_unchanged),
+        PROMISE(test_a_damaged_store_gives_errors_not_crashes),
+        PROMISE(test_a_run_survives_a_snapshot_unchanged_and_is_imported_once),
         PROMISE(test_notes_come_in_their_order_and_go_with_their_run),
         PROMISE(test_an_older_snapshot_is_imported_and_left_as_it_is),
-        PROMISE(test_a_hostile_snapshot_is_refused_with_a_sentence_and_changes_nothing),
+        PROMISE(test_a_hostile_snapshot_is_rejected_and_changes_nothing),
         PROMISE(test_a_damaged_snapshot_never_crashes_an_import),
-        PROMISE(test_a_lost_store_is_said_and_loses_no_run_that_was_kept),
-        PROMISE(test_a_lost_store_promises_only_what_is_there),
+        PROMISE(test_a_lost_store_is_reported_and_its_backups_restore_all_runs),
+        PROMISE(test_advice_for_a_lost_store_names_existing_files_only),
         PROMISE(test_sqlite_itself_opens_no_file_that_may_be_somebody_elses),
-        PROMISE(test_a_folder_that_is_swapped_in_does_not_become_the_store),
+        PROMISE(test_a_directory_that_is_swapped_in_does_not_become_the_store),
         PROMISE(test_a_file_that_is_swapped_in_is_not_narrowed),
         PROMISE(test_root_gives_away_only_what_it_has_made),
         PROMISE(test_a_snapshot_is_not_written_into_what_lies_in_its_way),
         PROMISE(test_what_others_could_write_is_imported_without_what_would_be_run),
-        PROMISE(test_what_another_user_owns_is_imported_without_what_would_be_run),
-        PROMISE(test_only_snapshots_of_our_own_are_advised),
+        PROMISE(test_snapshots_of_other_users_are_imported_without_executable_parts),
+        PROMISE(test_advice_names_our_own_snapshots_only),
         PROMISE(test_a_snapshot_for_others_has_nothing_of_what_was_left_out),
     };
 

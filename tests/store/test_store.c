@@ -68,7 +68,7 @@ static void test_a_run_comes_back_as_it_was_put(void **state)
     hy_store_close(s);
 }
 
-static void test_the_same_run_cannot_be_added_twice_and_the_turn_goes_on(void **state)
+static void test_a_duplicate_run_is_an_error_that_does_not_fail_the_turn(void **state)
 {
     struct hy_store *s = open_store(HY_STORE_WRITE);
     int64_t a, b;
@@ -218,7 +218,7 @@ static void test_a_trial_comes_back_as_it_was_put_whatever_its_bytes_are(void **
     hy_store_close(s);
 }
 
-static void test_a_taken_folder_name_gets_the_trials_number(void **state)
+static void test_a_duplicate_directory_name_gets_the_trials_number(void **state)
 {
     static const char *const names[][2] = {
         {"x", "x"}, {"x", "x~2"}, {"x~4", "x~4"}, {"x", "x~4~4"}, {"y", "y"}};
@@ -507,12 +507,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         PROMISE(test_a_run_comes_back_as_it_was_put),
-        PROMISE(test_the_same_run_cannot_be_added_twice_and_the_turn_goes_on),
+        PROMISE(test_a_duplicate_run_is_an_error_that_does_not_fail_the_turn),
         PROMISE(test_runs_are_found_by_number_name_or_as_the_newest),
         PROMISE(test_a_removed_run_leaves_nothing_and_its_number_is_not_used_again),
         PROMISE(test_states_have_names),
         PROMISE(test_a_trial_comes_back_as_it_was_put_whatever_its_bytes_are),
-        PROMISE(test_a_taken_folder_name_gets_the_trials_number),
+        PROMISE(test_a_duplicate_directory_name_gets_the_trials_number),
         PROMISE(test_the_best_is_the_greatest_of_a_run_that_maximizes),
         PROMISE(test_the_best_is_the_least_of_a_run_that_minimizes),
         PROMISE(test_trials_are_listed_in_order_and_in_pages),

@@ -143,7 +143,7 @@ static void test_the_servers_death_does_not_touch_what_it_has_forked(void **stat
     run_to_text(&t, "kept", 1);
     end_server(&s);
     assert_false(t.ended);
-    assert_true(is_there((pid_t)hy_process_pid(t.p)));
+    assert_true(is_there(t.p->pid));
     hy_process_kill(t.p, 1000);
     run_to_end(&t);
     assert_int_equal(t.end.outcome, HY_PROCESS_KILLED);
@@ -159,7 +159,7 @@ static void run_within(struct server *s, struct trial *t, char **env, uint64_t m
 }
 
 /* The server's 100 MB do not count, the trial's own do. */
-static void test_a_forked_trials_memory_is_what_is_its_own(void **state)
+static void test_a_forked_trials_memory_excludes_shared_pages(void **state)
 {
     struct server s;
     struct trial t;
@@ -191,7 +191,7 @@ static void assert_not_started(struct bench *b, const char *mode, int code, cons
     end_server(&s);
 }
 
-static void test_a_start_that_comes_to_nothing_says_why(void **state)
+static void test_a_failed_fork_reports_why(void **state)
 {
     assert_not_started(*state, "refuses trials", -ENOTSUP, "there are threads");
     assert_not_started(*state, "cannot fork", -ENOMEM, "cannot fork: out of memory");
@@ -217,7 +217,7 @@ static void test_a_trial_may_be_killed_before_it_has_begun(void **state)
 }
 
 /* Dead children whom nobody knows are reaped; this one we were about to know. */
-static void test_a_trial_may_die_before_it_is_known(void **state)
+static void test_a_trial_may_die_before_its_pid_is_known(void **state)
 {
     struct bench *b = *state;
     siginfo_t dead;
@@ -277,7 +277,7 @@ static void assert_over(struct bench *b, const char *mode, int refused, const ch
         fail_msg("'%s' is not in: %s", sentence, s.why);
 }
 
-static void test_a_server_that_does_not_serve_says_why(void **state)
+static void test_a_server_that_fails_reports_why(void **state)
 {
     assert_over(*state, "refuses", 1, "it has run an operation");
     assert_over(*state, "dies", 0, "ImportError: no luck");
@@ -328,13 +328,13 @@ int main(int argc, char **argv)
         LIVE(test_files_to_keep_are_kept),
         LIVE(test_many_are_forked_at_once),
         LIVE(test_the_servers_death_does_not_touch_what_it_has_forked),
-        BOTH(test_a_forked_trials_memory_is_what_is_its_own),
-        LIVE(test_a_start_that_comes_to_nothing_says_why),
+        BOTH(test_a_forked_trials_memory_excludes_shared_pages),
+        LIVE(test_a_failed_fork_reports_why),
         LIVE(test_a_trial_may_be_killed_before_it_has_begun),
-        LIVE(test_a_trial_may_die_before_it_is_known),
+        LIVE(test_a_trial_may_die_before_its_pid_is_known),
         LIVE(test_a_server_that_hangs_is_not_waited_for_without_end),
         LIVE(test_a_server_that_is_gone_cannot_be_asked),
-        LIVE(test_a_server_that_does_not_serve_says_why),
+        LIVE(test_a_server_that_fails_reports_why),
         cmocka_unit_test(test_faults_of_a_fork),
     };
 

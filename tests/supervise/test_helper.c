@@ -76,7 +76,7 @@ static void test_a_helper_that_hangs_is_ended(void **state)
     assert_int_equal(h.status, -ETIMEDOUT);
 }
 
-static void test_a_daemon_that_a_helper_leaves_holds_nobody_up(void **state)
+static void test_a_daemon_of_a_helper_does_not_delay_the_callback(void **state)
 {
     struct heard h;
 
@@ -87,7 +87,7 @@ static void test_a_daemon_that_a_helper_leaves_holds_nobody_up(void **state)
     assert_int_equal(kill(atoi(h.said), SIGKILL), 0);
 }
 
-static void test_a_helper_that_is_not_there_is_a_sentence(void **state)
+static void test_a_missing_helper_program_is_an_error(void **state)
 {
     char *argv[] = {(char *)"no-such-program", NULL}, *env[] = {(char *)"PATH=/usr/bin:/bin", NULL};
     struct hy_helper_spec spec = {.file = argv[0], .argv = argv, .env = env, .timeout_ms = 1000};
@@ -133,8 +133,8 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_helper_reads_speaks_and_is_over),
         cmocka_unit_test(test_a_helper_that_hangs_is_ended),
-        cmocka_unit_test(test_a_daemon_that_a_helper_leaves_holds_nobody_up),
-        cmocka_unit_test(test_a_helper_that_is_not_there_is_a_sentence),
+        cmocka_unit_test(test_a_daemon_of_a_helper_does_not_delay_the_callback),
+        cmocka_unit_test(test_a_missing_helper_program_is_an_error),
         cmocka_unit_test(test_a_helper_survives_every_failing_call),
     };
 

@@ -28,7 +28,7 @@ static void test_over_the_limit_only_that_trial_is_killed(void **state)
     assert_int_equal(neighbour.end.outcome, HY_PROCESS_KILLED);
 }
 
-static void test_in_a_full_container_the_largest_trial_is_ended(void **state)
+static void test_in_a_full_container_the_largest_trial_is_killed(void **state)
 {
     struct bench *b = *state;
     struct trial small, big;
@@ -48,7 +48,7 @@ static void test_in_a_full_container_the_largest_trial_is_ended(void **state)
     hy_supervisor_set_container(b->s, 0, 0);
 }
 
-static void test_what_runs_beside_a_container_does_not_count(void **state)
+static void test_processes_outside_the_container_do_not_count(void **state)
 {
     struct bench *b = *state;
     struct trial t, root;
@@ -87,7 +87,7 @@ static int64_t look(struct hy_memory_growth *g, int64_t ms, uint64_t used, size_
     return hy_growth_next_check_ms(g, &seen);
 }
 
-static void test_a_trial_that_does_not_grow_is_looked_at_by_what_it_has_left(void **state)
+static void test_check_interval_of_a_steady_trial_depends_on_what_is_left(void **state)
 {
     struct hy_memory_growth g = {0}, small = {0}, full = {0};
 
@@ -99,7 +99,7 @@ static void test_a_trial_that_does_not_grow_is_looked_at_by_what_it_has_left(voi
     }
 }
 
-static void test_a_trial_that_grows_is_looked_at_well_before_its_limit(void **state)
+static void test_a_growing_trial_is_checked_well_before_its_limit(void **state)
 {
     struct hy_memory_growth g = {0};
     uint64_t used = 0;
@@ -119,7 +119,7 @@ static void test_a_trial_that_grows_is_looked_at_well_before_its_limit(void **st
     assert_int_equal(wait, 50);
 }
 
-static void test_a_trial_that_grows_faster_from_look_to_look_is_not_missed_by_much(void **state)
+static void test_a_trial_with_accelerating_growth_exceeds_its_limit_by_little(void **state)
 {
     struct hy_memory_growth g = {0};
     int64_t ms = 1000, wait = look(&g, ms, MB, 1, 1024 * MB);
@@ -135,7 +135,7 @@ static void test_a_trial_that_grows_faster_from_look_to_look_is_not_missed_by_mu
     assert_true(used <= 1024 * MB + 2 * 2 * rate);
 }
 
-static void test_new_processes_are_looked_at_soon(void **state)
+static void test_new_processes_are_checked_soon(void **state)
 {
     struct hy_memory_growth g = {0};
 
@@ -148,7 +148,7 @@ static void test_new_processes_are_looked_at_soon(void **state)
     assert_int_equal(look(&g, 1200, MB, 2, 16384 * MB), 50);
 }
 
-static void test_over_the_limit_or_at_the_same_moment_is_looked_at_soonest(void **state)
+static void test_over_the_limit_the_check_interval_is_minimal(void **state)
 {
     struct hy_memory_growth g = {0};
 
@@ -375,14 +375,14 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         BOTH(test_over_the_limit_only_that_trial_is_killed),
-        BOTH(test_in_a_full_container_the_largest_trial_is_ended),
-        BOTH(test_what_runs_beside_a_container_does_not_count),
+        BOTH(test_in_a_full_container_the_largest_trial_is_killed),
+        BOTH(test_processes_outside_the_container_do_not_count),
         BOTH(test_a_storm_of_processes_is_killed_as_one),
-        cmocka_unit_test(test_a_trial_that_does_not_grow_is_looked_at_by_what_it_has_left),
-        cmocka_unit_test(test_a_trial_that_grows_is_looked_at_well_before_its_limit),
-        cmocka_unit_test(test_a_trial_that_grows_faster_from_look_to_look_is_not_missed_by_much),
-        cmocka_unit_test(test_new_processes_are_looked_at_soon),
-        cmocka_unit_test(test_over_the_limit_or_at_the_same_moment_is_looked_at_soonest),
+        cmocka_unit_test(test_check_interval_of_a_steady_trial_depends_on_what_is_left),
+        cmocka_unit_test(test_a_growing_trial_is_checked_well_before_its_limit),
+        cmocka_unit_test(test_a_trial_with_accelerating_growth_exceeds_its_limit_by_little),
+        cmocka_unit_test(test_new_processes_are_checked_soon),
+        cmocka_unit_test(test_over_the_limit_the_check_interval_is_minimal),
         cmocka_unit_test(test_processes_that_came_since_are_added_and_threads_are_not),
         BOTH(test_shared_memory_counts),
         {"test_pages_shared_by_a_fork_count_once", test_pages_shared_by_a_fork_count_once, set_up_watch,

@@ -16,7 +16,7 @@ static void test_exit_status_and_both_streams_arrive(void **state)
     struct trial t;
 
     START(*state, &t, 0, "sh", "-c", "echo out; echo err >&2; exit 3");
-    assert_true(hy_process_pid(t.p) > 0);
+    assert_true(t.p->pid > 0);
     run_to_end(&t);
     assert_int_equal(t.end.outcome, HY_PROCESS_EXITED);
     assert_int_equal(t.end.code, 3);
@@ -26,7 +26,7 @@ static void test_exit_status_and_both_streams_arrive(void **state)
     assert_true(t.end.peak_memory > 0);
 }
 
-static void test_death_by_signal_is_told(void **state)
+static void test_death_by_signal_is_reported(void **state)
 {
     struct trial t;
 
@@ -57,7 +57,7 @@ static void assert_start_fails(struct bench *b, char **argv, char **env, const c
         fail_msg("'%s' is not in: %s", sentence, err.text);
 }
 
-static void test_what_cannot_be_started_gets_a_sentence(void **state)
+static void test_a_failed_start_has_a_message(void **state)
 {
     char folder[] = "/tmp/hopyard-test-XXXXXX", file[64], script[64];
     char path_entry[] = "PATH=/nowhere";
@@ -85,7 +85,7 @@ static void test_what_cannot_be_started_gets_a_sentence(void **state)
 }
 
 /* It is so for ordinary users only: root may search it. */
-static void test_a_folder_of_the_path_that_may_not_be_searched_is_passed_over(void **state)
+static void test_directories_of_path_without_permission_are_skipped(void **state)
 {
     char folder[] = "/tmp/hopyard-test-XXXXXX", file[64], path[128];
     char *env[] = {path, NULL};
@@ -222,7 +222,7 @@ static void test_the_end_waits_for_a_paused_pipe(void **state)
     START(b, &t, 0, "sh", "-c", "echo held back");
     hy_process_pause(t.p, 1, 1);
     t.paused = 1;
-    while (is_there((pid_t)hy_process_pid(t.p)))
+    while (is_there(t.p->pid))
         uv_run(&b->loop, UV_RUN_NOWAIT);
     START(b, &other, 0, "true"); /* one whole life later it has not ended still */
     run_to_end(&other);
@@ -245,7 +245,7 @@ static void test_any_bytes_come_through(void **state)
     assert_int_equal(t.total[2], 1);
 }
 
-static void test_a_pipe_held_by_a_stranger_does_not_delay_the_end(void **state)
+static void test_a_pipe_held_by_another_process_does_not_delay_the_end(void **state)
 {
     struct bench *b = *state;
     struct trial t;
@@ -254,7 +254,7 @@ static void test_a_pipe_held_by_a_stranger_does_not_delay_the_end(void **state)
 
     START(b, &t, 0, HELPER("stay"));
     run_to_text(&t, "pid ", 1);
-    snprintf(path, sizeof path, "/proc/%d/fd/1", (int)hy_process_pid(t.p));
+    snprintf(path, sizeof path, "/proc/%d/fd/1", (int)t.p->pid);
     held = open(path, O_WRONLY | O_CLOEXEC);
     assert_true(held >= 0);
     hy_process_kill(t.p, 0);
@@ -346,7 +346,7 @@ static void test_other_children_of_this_program_are_left_alone(void **state)
     waitpid(alive, &status, 0);
 }
 
-static void test_last_words_of_a_child_are_heard(void **state)
+static void test_the_last_output_of_a_child_is_delivered(void **state)
 {
     struct trial t;
 
@@ -383,7 +383,7 @@ static void test_kill_asks_politely_first(void **state)
     assert_string_equal((char *)t.first[1], "ready\nbye\n");
 }
 
-static void test_a_stopped_trial_hears_sigterm(void **state)
+static void test_a_stopped_trial_handles_sigterm(void **state)
 {
     struct trial t;
 
@@ -513,10 +513,10 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         LIVE(test_exit_status_and_both_streams_arrive),
-        LIVE(test_death_by_signal_is_told),
+        LIVE(test_death_by_signal_is_reported),
         LIVE(test_cpu_time_is_counted),
-        LIVE(test_what_cannot_be_started_gets_a_sentence),
-        LIVE(test_a_folder_of_the_path_that_may_not_be_searched_is_passed_over),
+        LIVE(test_a_failed_start_has_a_message),
+        LIVE(test_directories_of_path_without_permission_are_skipped),
         LIVE(test_the_path_of_the_trial_is_searched),
         LIVE(test_a_trial_inherits_nothing_but_its_three_files),
         LIVE(test_a_trial_gets_the_users_limit_of_open_files),
@@ -525,16 +525,16 @@ int main(int argc, char **argv)
         LIVE(test_a_flood_is_read_piece_by_piece_with_pauses),
         LIVE(test_the_end_waits_for_a_paused_pipe),
         LIVE(test_any_bytes_come_through),
-        LIVE(test_a_pipe_held_by_a_stranger_does_not_delay_the_end),
+        LIVE(test_a_pipe_held_by_another_process_does_not_delay_the_end),
         LIVE(test_what_a_trial_leaves_behind_is_ended),
         LIVE(test_a_daemon_with_an_empty_environment_is_ended),
         LIVE(test_a_daemon_ends_with_its_own_trial_only),
         LIVE(test_orphans_that_end_are_reaped_at_once),
         LIVE(test_other_children_of_this_program_are_left_alone),
-        LIVE(test_last_words_of_a_child_are_heard),
+        LIVE(test_the_last_output_of_a_child_is_delivered),
         LIVE(test_kill_ends_grandchildren_that_ignore_sigterm),
         LIVE(test_kill_asks_politely_first),
-        LIVE(test_a_stopped_trial_hears_sigterm),
+        LIVE(test_a_stopped_trial_handles_sigterm),
         LIVE(test_a_hydra_is_ended),
         LIVE(test_a_trial_past_its_time_is_ended),
         LIVE(test_many_at_once),

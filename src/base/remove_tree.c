@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Removing a directory with all that lies below it, by descriptors alone:
- * every name is resolved in the directory that was opened for it, and no
- * symbolic link is followed. So a directory that is swapped for a link while
- * we work leads nowhere: the link is removed, not what it points to.
+ * Removes a directory tree, by descriptors alone: every name is resolved in its open
+ * parent directory, and symbolic links are not followed. So if a directory is swapped
+ * for a link meanwhile, the link is removed and not its target.
  *
- * Trees may be deeper than there are descriptors, and deeper than the stack
- * would bear, so there is no recursion, and only the last OPEN_MAX levels have
- * their directory open. One that was closed is opened again as ".." of the
- * level below it, if that is still the same; it is then read from its start,
- * where only what is not removed yet is left.
+ * Trees may be deeper than the limits of descriptors and of the stack, so there is no
+ * recursion, and only the last OPEN_MAX_LEVELS directories are open. A closed one is
+ * reopened as ".." of the level below it, if that is still the same, and read from its
+ * start, where only entries that are not removed yet remain.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -28,7 +26,7 @@
 #define RESCANS_MAX 3 /* some file systems skip entries while others are removed */
 
 struct level {
-    DIR *dir; /* NULL: closed for the time being */
+    DIR *dir; /* NULL: closed for now */
     dev_t dev;
     ino_t ino;
     char *name; /* in the level above */
@@ -36,10 +34,10 @@ struct level {
 };
 
 struct walk {
-    int above; /* what the first level lies in */
+    int above; /* the parent of the first level */
     struct level *levels;
     size_t count;
-    size_t closed; /* so many of the first levels are closed */
+    size_t closed; /* the number of first levels that are closed */
 };
 
 
@@ -53,8 +51,8 @@ static DIR *open_stream(int fd)
     return dir;
 }
 
-/* Opens the directory `name` in `parent`. -ELOOP or -ENOTDIR when it is not one (any more). What is mounted
- * there is not part of the tree: -EXDEV. */
+/* Opens the directory `name` in `parent`. -ELOOP or -ENOTDIR when it is not a directory (any more), -EXDEV when it is a
+ * mount point. */
 static int enter(struct walk *w, int parent, const char *name)
 {
     hy_cleanup_close int fd = HY_SYS(openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -95,7 +93,7 @@ static int open_above(struct walk *w)
     if (fd < 0 || HY_SYS(fstat(fd, &st)) < 0)
         return -errno;
     if (st.st_dev != above->dev || st.st_ino != above->ino)
-        return -ESTALE; /* it was moved away under us */
+        return -ESTALE; /* it was moved meanwhile */
     above->dir = open_stream(hy_take_fd(fd));
     w->closed--;
     return above->dir ? 0 : -ENOMEM;
@@ -154,7 +152,7 @@ static int step(struct walk *w)
     return remove_entry(w, dirfd(dir), entry->d_name, entry->d_type == DT_DIR);
 }
 
-/* Goes on until the first level is gone. */
+/* Continues until the first level is removed. */
 static int walk_to_end(struct walk *w, int rc)
 {
     while (rc == 0 && w->count)
