@@ -11,7 +11,7 @@ TOOLS   := 'pip>=23.1' 'meson>=1.3' ninja 'meson-python>=0.17' 'pytest>=8' 'clou
 LEARN   := 'tensorflow>=2.16' tensorboard scikit-learn pandas
 CHECK   := pyarrow fsspec 'dask[dataframe]' ipykernel nbclient 'pyspark[connect]>=4' tf_keras venv-pack conda-pack
 # Linters are pinned: what is formatted on one machine is on all.
-LINT    := 'clang-format==19.1.7' 'ruff==0.17.*' 'mypy==2.4.*' 'coverage>=7.10'
+LINT    := 'clang-format==19.1.7' 'ruff==0.17.*' 'mypy==2.4.*' 'coverage>=7.10' gcovr
 SOURCES := meson.build meson_options.txt pyproject.toml \
            $(shell find src proto python bench -name '*.[ch]' -o -name '*.proto' \
                    -o -name meson.build -o -name '*.pth' -o -path 'python/*.py*' -not -name '*.pyc')

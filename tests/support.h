@@ -17,7 +17,7 @@
 
 /*
  * HY_TEST(test_name) { ... } defines a test and adds it to the suite, in the order of the file; the body may use
- * `state`. HY_TEST_WITH has a setup and a teardown; either may be NULL. Suites need no main: tests/suite.c has one, which
+ * `state`. HY_TEST_WITH has a setup and a teardown; either may be NULL. Suites need no main: tests/suite.c has one that
  * takes a filter such as 'test_log_*'. A suite with a setup for all of its tests, or whose program has other roles,
  * ends its own main with hy_run_tests.
  */
