@@ -142,7 +142,7 @@ def test_local_variables_are_variables(kit):
     model = line(kit, "sgd")
     hvd.callbacks.BroadcastGlobalVariablesCallback(0, local_variables=model.trainable_variables)
     hvd.callbacks.BroadcastGlobalVariablesCallback(0, local_variables=model.trainable_variables[0])
-    with pytest.raises(ValueError, match="is none"):
+    with pytest.raises(ValueError, match="is not a variable"):
         hvd.callbacks.BroadcastGlobalVariablesCallback(0, local_variables=["kernel"])
 
 
