@@ -76,7 +76,7 @@ def test_a_session_is_made_of_arguments_properties_and_the_projects_file(house: 
     assert said["instances"] == "2" and said["memory"] == "512m", "the argument, and our property, before the file"
     assert said["executors"] == 2 and said["servers"] == 2 and said["most"] == 3, "the file, where nobody else says it"
     assert said["fewer"] == 2, "the call's own argument"
-    assert "has a SparkSession already" in said["again"]
+    assert "already has a SparkSession" in said["again"]
     [application] = on_master(spark_cluster)
     assert application["memoryperexecutor"] == 512
     (house.yard.project / "hopyard.toml").unlink()

@@ -279,7 +279,7 @@ def test_files_and_directories_are_copied_into_the_project(project, tmp_path, mo
 def test_copy_replaces_only_with_overwrite(project, tmp_path):
     (tmp_path / "a").write_text("new")
     hdfs.dump("old", "Resources/a")
-    with pytest.raises(FileExistsError, match="overwrite=True replaces it"):
+    with pytest.raises(FileExistsError, match="pass overwrite=True to replace it"):
         hdfs.copy_to_hdfs(tmp_path / "a", "Resources")
     assert hdfs.load("Resources/a") == b"old"
     hdfs.copy_to_hdfs(tmp_path / "a", "Resources", overwrite=True)
@@ -599,7 +599,7 @@ def test_version_is_replaced_only_with_overwrite(hops, project, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
     hops.model.export(str(tmp_path / "a"), "m", model_version=3)
-    with pytest.raises(ValueError, match="overwrite=True replaces it"):
+    with pytest.raises(ValueError, match="pass overwrite=True to replace it"):
         hops.model.export(str(tmp_path / "b"), "m", model_version=3)
     folder = hops.model.export(str(tmp_path / "b"), "m", model_version=3, overwrite=True)
     assert os.listdir(folder) == ["b"]

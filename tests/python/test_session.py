@@ -56,7 +56,7 @@ def test_every_form_field_has_its_property_names(project):
         ("[spark]\nexecutors = true\n", r"executors in \[spark\] is True, which is not a number"),
         ("[spark]\nexecutors = -1\n", r"executors in \[spark\] is -1, which is not a number"),
         ("[spark]\nmaster = 4\n", r"master in \[spark\] is 4, which is not a string"),
-        ("[spark\n", r"cannot read .*line 1"),
+        ("[spark\n", r"at the end of a table declaration .*line 1"),
     ],
 )
 def test_error_in_hopyard_toml_names_the_file(project, text, sentence):
