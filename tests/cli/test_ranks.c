@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A training as it is seen: its table, its end, what its ranks print, how it scales. */
-#include "cli_bench.h"
+#include "view/view_fixture.h"
 
 #include <errno.h>
 
@@ -201,7 +201,7 @@ struct printing {
 
 static void printing_begin(struct printing *p)
 {
-    p->logdir = make_folder();
+    p->logdir = make_directory();
     for (int i = 0; i < 2; i++) {
         p->ranks[i] = hy_asprintf("%s/rank=%d", p->logdir, i);
         assert_int_equal(hy_mkdirs(p->ranks[i], 0700), 0);
@@ -212,12 +212,12 @@ static void printing_end(struct printing *p)
 {
     free(p->ranks[0]);
     free(p->ranks[1]);
-    remove_folder(p->logdir);
+    remove_directory(p->logdir);
 }
 
-static void append_to(const char *folder, const char *name, const char *text)
+static void append_to(const char *directory, const char *name, const char *text)
 {
-    hy_cleanup_free char *path = hy_asprintf("%s/%s", folder, name);
+    hy_cleanup_free char *path = hy_asprintf("%s/%s", directory, name);
     FILE *f = fopen(path, "a");
 
     assert_non_null(f);
