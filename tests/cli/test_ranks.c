@@ -130,7 +130,7 @@ static void test_a_pipe_hears_of_ranks_not_of_trials(void **state)
                         "run 3 digits: 3 ranks, seed 7, logs in /p/Logs/TensorFlow/local-1/1\n"
                         "run 3 failed: 2 done, 1 failed in 42s\n"
                         "logs in /p/Logs/TensorFlow/local-1/1; 'hopyard tensorboard 3' shows them\n"
-                        "'hopyard resume 3' goes on where it was\n");
+                        "'hopyard resume 3' continues the run\n");
     hy__update__free_unpacked(u, &hy_proto_memory);
 }
 
@@ -139,8 +139,8 @@ static void test_resume_is_offered_where_it_works(void **state)
     static const struct {
         Hy__Resume how;
         const char *in_pipe, *in_table;
-    } cases[] = {{HY__RESUME__BY_PROGRAM, "'hopyard resume 3' goes on where it was\n", ", hopyard resume 3\n"},
-                 {HY__RESUME__BY_SESSION, "'experiment.resume(3, spark=spark)' goes on where it was\n",
+    } cases[] = {{HY__RESUME__BY_PROGRAM, "'hopyard resume 3' continues the run\n", ", hopyard resume 3\n"},
+                 {HY__RESUME__BY_SESSION, "'experiment.resume(3, spark=spark)' continues the run\n",
                   ", experiment.resume(3, spark=spark)\n"},
                  {HY__RESUME__NEVER, "shows them\n", "hopyard logs 3 1\n"}};
 

@@ -359,7 +359,7 @@ static void test_ctrl_c_asks_and_the_terminal_is_as_it_was(void **state)
     client_awaits(&c, QUESTION);
     client_types(&c, "d");
     client_awaits(&c, "\033[?25h");
-    client_awaits(&c, "run 1 goes on");
+    client_awaits(&c, "run 1 continues");
     assert_int_equal(tcgetattr(c.fd, &after), 0);
     assert_true((after.c_lflag & (ECHO | ICANON)) == (ECHO | ICANON));
     assert_ends(&c, HY_EXIT_OK);
@@ -470,7 +470,7 @@ static void test_a_terminate_leaves_the_run_alone(void **state)
     (void)state;
     client_awaits(&c, "[2/3]");
     assert_int_equal(kill(c.pid, SIGTERM), 0);
-    client_awaits(&c, "come back with: hopyard attach 1");
+    client_awaits(&c, "watch it with: hopyard attach 1");
     assert_ends(&c, HY_EXIT_OK);
     driver_end(driver);
     project_free(y);

@@ -158,7 +158,7 @@ def test_a_run_started_with_it_ends_it(yard: Yard) -> None:
 def test_a_detached_run_has_one_that_ends_with_its_driver(yard: Yard) -> None:
     yard.env["HOPYARD_PYTHON"] = sys.executable
     said = yard.run("run", "--tensorboard", "--detach", "--", "sleep", 1000).stdout
-    assert re.match(r"tensorboard http://127\.0\.0\.1:\d+/\nrun 1 goes on", said), said
+    assert re.match(r"tensorboard http://127\.0\.0\.1:\d+/\nrun 1 continues", said), said
     wait_for(lambda: yard.processes(VIEWER), "it starts")
     yard.run("stop")
     wait_gone(yard)
