@@ -234,7 +234,7 @@ def test_bad_words_get_a_sentence(yard: Yard, gate: Path) -> None:
     (yard.project / "7").mkdir()
     assert "hopyard tensorboard ./7" in yard.run("tensorboard", "7", rc=1).stderr
     p = yard.run("tensorboard", rc=1, env={"HOPYARD_PYTHON": "no-such-python"})
-    assert "$HOPYARD_PYTHON: there is no program 'no-such-python'" in p.stderr and p.stdout == ""
+    assert "$HOPYARD_PYTHON: program 'no-such-python' is not in PATH" in p.stderr and p.stdout == ""
     assert "choose one" in yard.run("attach", "--json", "--html", rc=2).stderr
 
 
