@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client: a run from outside, without a terminal.
+ * client: runs seen from outside the driver.
  *
  * Starts drivers and connects to them, describes a run before it starts, and
- * reads what a run has left in the store and in its log files. The command
- * line shows what this part returns; nothing here prints or asks.
+ * reads the results of a run from the store and from its log files. The command
+ * line shows what this part returns; nothing here prints or prompts.
  *
  *   this header        starting a driver; messages to and from it
  *   runs.h             projects and their runs, as the store has them
@@ -33,7 +33,7 @@
 /* ---- starting a driver ---- */
 
 /*
- * Starts a driver process of its own session for a new run and waits until the
+ * Starts a driver process, in a new session, for a new run and waits until the
  * run is in the store and its socket is open. *ret_run gets its number.
  *
  * With `ret_owner` the run belongs to the caller, and *ret_owner gets an fd:
@@ -41,26 +41,26 @@
  * driver stops the run, unless hy_driver_disown was called before.
  */
 int hy_driver_launch(const Hy__RunSpec *spec, int *ret_owner, int64_t *ret_run, struct hy_err *err);
-/* The run goes on without the caller. 0, or -Exxx: its driver is gone. */
+/* The run continues without the caller. 0, or -Exxx: its driver has exited. */
 int hy_driver_disown(int owner);
-/* The same for a run that was interrupted, stopped, or has failed trials. A new
- * session's executors reach this machine at `address`; NULL where it was on no
- * session of a client's. */
+/* Starts a driver for a run that was interrupted, was stopped, or has failed trials. The executors of a new
+ * SparkSession reach this machine at `address`; NULL if the run did not use a session of a client. */
 int hy_driver_resume(const char *project, int64_t run, const char *address, struct hy_err *err);
 
 /* ---- messages to and from a driver ---- */
 
-/* Connects to the run's driver. An fd, or -Exxx with a sentence. */
+/* Connects to the run's driver. An fd, or -Exxx with a message. */
 int hy_client_connect(struct hy_store *s, int64_t run, struct hy_err *err);
 /* 0 or -Exxx. */
 int hy_client_watch(int fd, bool trials);
-int hy_client_stop(int fd, bool feed); /* all of it, or only what is fed to its nodes */
-int hy_client_hold_feed(int fd); /* as long as it is open, rows may come to a cluster's nodes */
+int hy_client_stop(int fd, bool feed); /* the whole run, or only its feed */
+int hy_client_hold_feed(int fd);       /* the nodes of a cluster expect rows as long as `fd` is open */
 int hy_client_announce(int fd, const char *tensorboard);
-/* This client starts agents for the run, or can now start more. One of them is over, and why. */
+/* This client starts agents for the run, or can now start more. */
 int hy_client_supply(int fd, const Hy__Supply *offer);
-int hy_client_agent_ended(int fd, const struct hy_supply_line *word);
-/* The next answer (made with hy_proto_memory) in *ret: 1, or what hy_local_get answers; -EPROTO. */
+/* One of these agents has ended. */
+int hy_client_agent_ended(int fd, const struct hy_supply_line *line);
+/* The next answer (allocated with hy_proto_memory) in *ret: 1, or the result of hy_local_get; -EPROTO. */
 int hy_client_next(int fd, struct hy_buf *rest, struct hy_buf *message, int timeout_ms,
                    Hy__ClientAnswer **ret);
 

@@ -21,7 +21,7 @@ int hy_client_connect(struct hy_store *s, int64_t run, struct hy_err *err)
 
 static int put(int fd, const Hy__ClientRequest *request)
 {
-    uint8_t bytes[2048]; /* a sentence is the longest that is in one */
+    uint8_t bytes[2048]; /* the longest field is an error message */
     size_t n = hy__client_request__get_packed_size(request);
 
     return n <= sizeof bytes ? hy_local_put(fd, bytes, hy__client_request__pack(request, bytes)) : -E2BIG;
@@ -80,17 +80,17 @@ int hy_client_supply(int fd, const Hy__Supply *offer)
     return put(fd, &request);
 }
 
-int hy_client_agent_ended(int fd, const struct hy_supply_line *word)
+int hy_client_agent_ended(int fd, const struct hy_supply_line *line)
 {
     Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
     Hy__AgentOver over = HY__AGENT_OVER__INIT;
     char text[1024];
 
-    snprintf(text, sizeof text, "%s", word->why);
-    over.id = word->over;
+    snprintf(text, sizeof text, "%s", line->why);
+    over.id = line->over;
     over.why = text;
-    over.lives = word->lives;
-    over.died = word->died;
+    over.lives = line->lives;
+    over.died = line->died;
     request.body_case = HY__CLIENT_REQUEST__BODY_OVER;
     request.over = &over;
     return put(fd, &request);

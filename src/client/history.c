@@ -8,9 +8,7 @@
 #include "client/runs.h"
 #include "wire/wire.h"
 
-#define PART 500      /* trials in one read: some milliseconds */
-
-/* ---- what is new ----------------------------------------------------------------- */
+#define PART 500 /* trials per read: some milliseconds */
 
 void hy_history_drop(Hy__Update *u)
 {
@@ -54,11 +52,9 @@ static int add_note(void *arg, const struct hy_note_row *row)
 {
     struct reading *r = arg;
     Hy__Update *u = r->update;
-    char **more = hy_reallocarray(u->notes, u->n_notes + 1, sizeof *more);
 
-    if (!more)
+    if (hy_array_grow(u->notes, u->n_notes) < 0)
         return -ENOMEM;
-    u->notes = more;
     u->notes[u->n_notes] = hy_strdup(row->text);
     if (!u->notes[u->n_notes])
         return -ENOMEM;
@@ -76,7 +72,7 @@ static int read_notes(struct hy_history *h, struct hy_store *s, Hy__Update *u, s
     return h->notes < (int64_t)u->notes_until ? hy_store_note_each(s, u->run, h->notes, add_note, &r, err) : 0;
 }
 
-/* Where the newest trials begin. */
+/* Moves the position to the first of the `newest` trials. */
 static int skip_to_newest(struct hy_history *h, struct hy_store *s, const Hy__Update *u, int64_t newest,
                           struct hy_err *err)
 {
@@ -106,6 +102,6 @@ int hy_history_read(struct hy_history *h, struct hy_store *s, Hy__Update *u, int
     if (rc == 0)
         rc = read_notes(h, s, u, err);
     if (rc == -ENOMEM && !err->code)
-        hy_err_set(err, rc, "out of memory");
+        hy_err_oom(err);
     return rc;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Starting a driver: a process of its own session, whose first words come back
- * on a pipe: "ok RUN" once the run is in the store and its socket is open, or
- * "error SENTENCE".
+ * Starts a driver process in a new session. The driver writes one status line to
+ * a pipe: "ok RUN" once the run is in the store and its socket is open, or
+ * "error MESSAGE".
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,27 +21,26 @@
 #include "client/client.h"
 #include "driver/driver.h"
 
-/* The driver's ends of pipes; -1: there is none. */
+/* The driver's ends of the pipes; -1: not used. */
 struct ends {
     int spec, status, owner;
 };
 
-/* In the grandchild: becomes the driver, or says why not. */
+/* Runs in the grandchild: executes the driver, or writes an error status. */
 static void become_driver(const struct ends *ends, char **argv)
 {
-    static const char trouble[] = "error cannot start the driver's process\n";
+    static const char failure[] = "error cannot start the driver process\n";
     int null = open("/dev/null", O_RDWR), spec = ends->spec >= 0 ? ends->spec : null;
 
     if (setsid() >= 0 && null >= 0 && dup2(spec, 0) >= 0 && dup2(ends->status, 1) >= 0 && dup2(null, 2) >= 0 &&
         (ends->owner < 0 || fcntl(ends->owner, F_SETFD, 0) == 0))
         execv("/proc/self/exe", argv);
-    if (write(ends->status, trouble, sizeof trouble - 1) < 0)
+    if (write(ends->status, failure, sizeof failure - 1) < 0)
         _exit(126);
     _exit(127);
 }
 
-/* Two forks: the driver is nobody's child here, so a client that lives long
- * (a notebook) has nothing to wait for. */
+/* Forks twice, so that init reaps the driver and not the client, which may live long (a notebook). */
 static int fork_driver(const struct ends *ends, char **argv)
 {
     pid_t pid = HY_SYS(fork());
@@ -83,7 +82,7 @@ static int read_status(int fd, int64_t *ret_run, struct hy_err *err)
         return hy_err_oom(err);
     newline = strchr(line, '\n');
     if (!newline)
-        return hy_err_set(err, -EPIPE, "the driver's process ended before it began");
+        return hy_err_set(err, -EPIPE, "the driver process exited before it reported the run");
     *newline = '\0';
     if (sscanf(line, "ok %lld", &run) == 1) {
         *ret_run = run;
@@ -92,29 +91,30 @@ static int read_status(int fd, int64_t *ret_run, struct hy_err *err)
     return hy_err_set(err, -ECANCELED, "%s", strncmp(line, "error ", 6) == 0 ? line + 6 : line);
 }
 
-static int start_driver(char **argv, const uint8_t *spec, size_t spec_len, int owner, int64_t *ret_run, struct hy_err *err)
+static int start_driver(char **argv, const uint8_t *spec, size_t spec_len, int owner, int64_t *ret_run,
+                        struct hy_err *err)
 {
     int in[2] = {-1, -1}, out[2] = {-1, -1};
     int rc = 0;
 
     if (HY_SYS(pipe2(out, O_CLOEXEC)) < 0 || (spec && HY_SYS(pipe2(in, O_CLOEXEC)) < 0))
-        rc = hy_err_sys(err, -errno, "cannot make a pipe");
+        rc = hy_err_sys(err, -errno, "cannot create a pipe");
     if (rc == 0)
         rc = fork_driver(&(struct ends){in[0], out[1], owner}, argv);
     if (rc < 0 && !err->code)
-        hy_err_sys(err, rc, "cannot start the driver's process");
+        hy_err_sys(err, rc, "cannot start the driver process");
     hy_close_at(&in[0]);
     hy_close_at(&out[1]);
     if (rc == 0 && spec)
         rc = hy_write_all(in[1], spec, spec_len);
     hy_close_at(&in[1]);
-    if (rc == 0 || rc == -EPIPE) /* a driver that did not listen says why */
+    if (rc == 0 || rc == -EPIPE) /* a driver that does not read its spec reports why */
         rc = read_status(out[0], ret_run, err);
     hy_close_at(&out[0]);
     return rc;
 }
 
-/* A pipe that nobody writes to: the driver sees its end when this process has ended, however that happens. */
+/* The owner pipe carries no data: the driver sees EOF when this process exits, even if it is killed. */
 int hy_driver_launch(const Hy__RunSpec *spec, int *ret_owner, int64_t *ret_run, struct hy_err *err)
 {
     char number[16];
@@ -125,7 +125,7 @@ int hy_driver_launch(const Hy__RunSpec *spec, int *ret_owner, int64_t *ret_run, 
     if (!bytes)
         return hy_err_oom(err);
     if (ret_owner && HY_SYS(pipe2(owner, O_CLOEXEC)) < 0)
-        return hy_err_sys(err, -errno, "cannot make a pipe");
+        return hy_err_sys(err, -errno, "cannot create a pipe");
     snprintf(number, sizeof number, "%d", owner[0]);
     rc = start_driver(argv, bytes, hy__run_spec__pack(spec, bytes), owner[0], ret_run, err);
     hy_close_at(&owner[0]);
@@ -144,14 +144,14 @@ int hy_driver_disown(int owner)
 int hy_driver_resume(const char *project, int64_t run, const char *address, struct hy_err *err)
 {
     char number[32];
-    char *argv[] = {(char *)"hopyard", (char *)"driver", (char *)"--resume", number, (char *)"--project", (char *)project,
-                    address ? (char *)"--address" : NULL, (char *)address, NULL};
+    char *argv[] = {(char *)"hopyard", (char *)"driver", (char *)"--resume", number, (char *)"--project",
+                    (char *)project, address ? (char *)"--address" : NULL, (char *)address, NULL};
 
     snprintf(number, sizeof number, "%lld", (long long)run);
     return start_driver(argv, NULL, 0, -1, &run, err);
 }
 
-/* ---- how it is resumed ------------------------------------------------------------------ */
+/* ---- how a run is resumed -------------------------------------------------------------- */
 
 Hy__Resume hy_run_resume(const Hy__RunSpec *spec)
 {

@@ -36,7 +36,7 @@ static int is_program(const char *path)
     return access(path, X_OK) < 0 ? -errno : 0;
 }
 
-/* A name with a slash in it is a path, from `cwd` on. */
+/* A name that contains a slash is a path, relative to `cwd`. */
 static int program_at(const char *name, const char *cwd, char **ret_path, struct hy_err *err)
 {
     hy_cleanup_free char *path = *name == '/' ? hy_strdup(name) : hy_path_join(cwd, name);
@@ -46,16 +46,17 @@ static int program_at(const char *name, const char *cwd, char **ret_path, struct
     if (rc == 0)
         *ret_path = hy_take(path);
     else if (rc == -ENOMEM)
-        hy_err_set(err, rc, "out of memory");
+        hy_err_oom(err);
     else if (rc == -ENOENT || rc == -ENOTDIR)
-        hy_err_set(err, rc, "there is no program '%s' in %s", name, cwd);
+        hy_err_set(err, rc, "program '%s' does not exist%s%s", name, *name == '/' ? "" : " in ",
+                   *name == '/' ? "" : cwd);
     else if (rc == -EISDIR)
-        hy_err_set(err, rc, "'%s' is a folder, not a program", name);
+        hy_err_set(err, rc, "'%s' is a directory, not a program", name);
     else if (dot && strcmp(dot, ".py") == 0)
-        hy_err_set(err, rc, "'%s' may not be executed; put python3 before it, or run: chmod +x %s", name,
+        hy_err_set(err, rc, "'%s' is not executable; put python3 before it, or run: chmod +x %s", name,
                    name);
     else
-        hy_err_set(err, rc, "'%s' may not be executed; try: chmod +x %s", name, name);
+        hy_err_set(err, rc, "'%s' is not executable; run: chmod +x %s", name, name);
     return rc;
 }
 
@@ -64,21 +65,21 @@ static int not_in_path(const char *name, const char *cwd, struct hy_err *err)
     hy_cleanup_free char *here = hy_path_join(cwd, name);
 
     if (here && is_program(here) == 0)
-        return hy_err_set(err, -ENOENT, "there is no program '%s' in PATH; did you mean ./%s?", name, name);
-    return hy_err_set(err, -ENOENT, "there is no program '%s' in PATH; give its path, or install it", name);
+        return hy_err_set(err, -ENOENT, "program '%s' is not in PATH; did you mean ./%s?", name, name);
+    return hy_err_set(err, -ENOENT, "program '%s' is not in PATH; give its path, or install it", name);
 }
 
 int hy_find_program(const char *name, const char *cwd, const char *path, char **ret_path, struct hy_err *err)
 {
     if (!*name)
-        return hy_err_set(err, -ENOENT, "the command's program is empty; put it behind --");
+        return hy_err_set(err, -ENOENT, "the program name of the command is empty; put the command after --");
     if (strchr(name, '/'))
         return program_at(name, cwd, ret_path, err);
     for (const char *at = path ? path : "/usr/local/bin:/usr/bin:/bin"; *at;) {
         size_t n = strcspn(at, ":");
-        /* An empty entry is the current folder, as shells have it. */
-        hy_cleanup_free char *folder = hy_strndup(n ? at : ".", n ? n : 1);
-        hy_cleanup_free char *whole = folder ? hy_path_join(folder, name) : NULL;
+        /* An empty entry is the current directory, as in shells. */
+        hy_cleanup_free char *directory = hy_strndup(n ? at : ".", n ? n : 1);
+        hy_cleanup_free char *whole = directory ? hy_path_join(directory, name) : NULL;
 
         if (!whole)
             return hy_err_oom(err);
@@ -91,9 +92,9 @@ int hy_find_program(const char *name, const char *cwd, const char *path, char **
     return not_in_path(name, cwd, err);
 }
 
-/* ---- what other programs say ------------------------------------------------------- */
+/* ---- output of other programs ------------------------------------------------------ */
 
-/* In a group of its own, so that what it starts ends with it, and deaf. */
+/* In a new process group, so that a timeout kills its descendants too; standard input is /dev/null. */
 static int spawn(char *const *argv, const char *cwd, int out, pid_t *ret)
 {
     posix_spawn_file_actions_t files;
@@ -116,7 +117,7 @@ static int spawn(char *const *argv, const char *cwd, int out, pid_t *ret)
     return -rc;
 }
 
-/* Reads to the end, or until the time is up (-ETIMEDOUT). What is too much is dropped. */
+/* Reads to EOF or to the deadline (-ETIMEDOUT). Drops what does not fit into `text`. */
 static int read_until(int fd, struct hy_buf *text, int64_t deadline)
 {
     for (;;) {
@@ -139,7 +140,7 @@ static int read_until(int fd, struct hy_buf *text, int64_t deadline)
     }
 }
 
-/* 0 when it has ended well. The pipe's end is not the process's: it may linger. */
+/* 0 if the process exited with status 0. The process may outlive its end of the pipe, so this waits, too. */
 static int reap(pid_t pid, int rc, int64_t deadline)
 {
     int status = 0;
@@ -189,7 +190,7 @@ char *hy_git_commit(const char *cwd, int64_t deadline)
 
     if (!commit || (change && !*change))
         return commit;
-    /* A tree that cannot be looked at in time may be changed: better to say so. */
+    /* If git status timed out, assume changes: "-dirty" is the safe answer. */
     dirty = hy_asprintf("%s-dirty", commit);
     free(commit);
     return dirty;
@@ -197,7 +198,7 @@ char *hy_git_commit(const char *cwd, int64_t deadline)
 
 /* ---- versions ------------------------------------------------------------------------ */
 
-/* PRETTY_NAME of /etc/os-release; NULL when it is not known. */
+/* PRETTY_NAME of /etc/os-release; NULL when unknown. */
 static char *system_name(void)
 {
     hy_cleanup_buf struct hy_buf text;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a run was run with: versions, the commit, the program. For the store. */
+/* The provenance of a run, for the store: versions, commit, program. */
 #ifndef HY_CLIENT_PROVENANCE_H
 #define HY_CLIENT_PROVENANCE_H
 
@@ -9,28 +9,28 @@
 #include "hopyard.pb-c.h"
 
 /*
- * Finds what the shell would start for `name` in folder `cwd` by the path list
- * `path` (the value of PATH). *ret_path gets it (free it). -ENOENT or -EACCES
- * with a sentence that says what to do.
+ * Finds the program that a shell in directory `cwd` would start for `name`, with
+ * `path` as the value of PATH. *ret_path gets its path (free it). -ENOENT or
+ * -EACCES with a message that says what to do.
  */
 int hy_find_program(const char *name, const char *cwd, const char *path, char **ret_path, struct hy_err *err);
 
 /*
- * The following ask other programs, and wait for them until `deadline`
- * (hy_clock_ms) at the latest. Free what they return.
+ * The following functions run other programs and wait for them until `deadline`
+ * (hy_clock_ms) at the latest. Free their results.
  */
 
 /* A JSON object: hopyard, kernel, system, glibc, python, program (may be NULL).
- * What cannot be found out is left out. NULL when out of memory. */
+ * Unknown ones are omitted. NULL when out of memory. */
 char *hy_versions(const char *program, int64_t deadline);
-/* The commit of the folder's git tree, "-dirty" behind it when files differ
- * from it or git is too slow to say; NULL when there is none. */
+/* The commit of the directory's git tree, with "-dirty" appended when files differ from it or git does not answer
+ * in time; NULL when there is no commit. */
 char *hy_git_commit(const char *cwd, int64_t deadline);
-/* The first line a program prints ("" when it prints nothing, at most 1 KB);
- * NULL when it cannot be run, fails or takes too long. */
+/* The first line of a program's output ("" when it prints nothing, at most 1 KB); NULL when it cannot be started,
+ * fails or times out. */
 char *hy_first_line(char *const *argv, const char *cwd, int64_t deadline);
 
-/* Adds directory, environment, versions and commit to a run's spec; looks for its program. */
+/* Adds directory, environment, versions and commit to a run's spec; checks that its program exists. */
 int hy_spec_add_environment(Hy__RunSpec *spec, const char *project, struct hy_err *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a run is run in: folder, environment, versions, commit. */
+/* The environment of a new run: directory, variables, versions, commit. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +11,9 @@
 #include "client/spec_fields.h"
 #include "store/store.h"
 
-#define PATIENCE_MS 2000 /* for git and python3 together */
+#define PROVENANCE_TIMEOUT_MS 2000 /* for git and python3 together */
 
-/* Names of an outer trial's agent, and an outer rank's place, would lead ours astray. */
+/* Variables of an enclosing trial or rank: inherited, they would connect this run's trials to the wrong agent. */
 static bool is_private(const char *entry)
 {
     static const char *const places[] = {"HOROVOD_RANK=", "HOROVOD_SIZE=", "HOROVOD_LOCAL_", "HOROVOD_CROSS_"};
@@ -25,8 +25,8 @@ static bool is_private(const char *entry)
            strncmp(entry, "HOPYARD_LOG=", 12) != 0;
 }
 
-/* Executors have an environment of their own, as their users are used to. */
-static bool goes_along(const Hy__RunSpec *spec, const char *entry)
+/* Spark executors keep the environment of their cluster; only the variables of our parts are sent to them. */
+static bool is_sent(const Hy__RunSpec *spec, const char *entry)
 {
     static const char *const names[] = {"HOPYARD_", "HOROVOD_", "TF_", "KERAS_"};
 
@@ -36,7 +36,7 @@ static bool goes_along(const Hy__RunSpec *spec, const char *entry)
     return !*spec->engine;
 }
 
-/* Trials know a project on HDFS by its URL, whichever way it was said. */
+/* Trials get the URL of a project on HDFS, however the project was named. */
 static int environment(Hy__RunSpec *spec, const char *project, struct hy_err *err)
 {
     hy_cleanup_free char *url = NULL, *named = NULL;
@@ -46,12 +46,12 @@ static int environment(Hy__RunSpec *spec, const char *project, struct hy_err *er
         rc = hy_err_oom(err);
 
     for (char **entry = environ; *entry && rc == 0; entry++)
-        if (!is_private(*entry) && goes_along(spec, *entry) && !(named && strncmp(*entry, "HOPYARD_PROJECT=", 16) == 0))
+        if (!is_private(*entry) && is_sent(spec, *entry) && !(named && strncmp(*entry, "HOPYARD_PROJECT=", 16) == 0))
             rc = hy_spec_add_text(&spec->env, &spec->n_env, *entry, err);
     return rc == 0 && named ? hy_spec_add_text(&spec->env, &spec->n_env, named, err) : rc;
 }
 
-/* Elsewhere, or with a placeholder in it, the program is the agent's to find. */
+/* Only for a run on this machine; otherwise, or if the name has a placeholder, agents look for the program. */
 static int program(const Hy__RunSpec *spec, char **ret_path, struct hy_err *err)
 {
     int rc;
@@ -64,13 +64,13 @@ static int program(const Hy__RunSpec *spec, char **ret_path, struct hy_err *err)
 
 int hy_spec_add_environment(Hy__RunSpec *spec, const char *project, struct hy_err *err)
 {
-    int64_t deadline = hy_clock_ms() + PATIENCE_MS;
+    int64_t deadline = hy_clock_ms() + PROVENANCE_TIMEOUT_MS;
     hy_cleanup_free char *path = NULL;
     char *cwd = getcwd(NULL, 0), *git;
     int rc;
 
     if (!cwd)
-        return hy_err_sys(err, -errno, "cannot find out which folder this is");
+        return hy_err_sys(err, -errno, "cannot determine the current directory");
     rc = hy_spec_set_text(&spec->cwd, cwd, err);
     if (rc == 0)
         rc = hy_spec_set_text(&spec->project, hy_strdup(project), err);

@@ -15,19 +15,19 @@
 
 static const char *project_named(const char *given)
 {
-    const char *folder = given ? given : getenv("HOPYARD_PROJECT");
+    const char *directory = given ? given : getenv("HOPYARD_PROJECT");
 
-    return folder && *folder ? folder : ".";
+    return directory && *directory ? directory : ".";
 }
 
 char *hy_project_make(const char *given, struct hy_err *err)
 {
-    const char *folder = project_named(given);
-    bool is_missing = !strstr(folder, "://") && access(folder, F_OK) < 0 && errno == ENOENT;
-    int rc = is_missing ? hy_mkdirs(folder, 0777) : 0;
+    const char *directory = project_named(given);
+    bool is_missing = !strstr(directory, "://") && access(directory, F_OK) < 0 && errno == ENOENT;
+    int rc = is_missing ? hy_mkdirs(directory, 0777) : 0;
 
     if (rc < 0 && rc != -ENOTDIR) {
-        hy_err_sys(err, rc, "cannot make the project's folder '%s'", folder);
+        hy_err_sys(err, rc, "cannot create the project directory '%s'", directory);
         return NULL;
     }
     return hy_project_path(given, err);
@@ -35,20 +35,20 @@ char *hy_project_make(const char *given, struct hy_err *err)
 
 char *hy_project_path(const char *given, struct hy_err *err)
 {
-    const char *folder = project_named(given);
+    const char *directory = project_named(given);
     struct stat st;
     char *path;
 
-    if (strstr(folder, "://"))
-        return hy_store_local_dir(folder, err);
-    path = realpath(folder, NULL);
+    if (strstr(directory, "://"))
+        return hy_store_local_dir(directory, err);
+    path = realpath(directory, NULL);
     if (!path) {
-        hy_err_sys(err, -errno, "the project's folder '%s' cannot be used", folder);
+        hy_err_sys(err, -errno, "cannot use the project directory '%s'", directory);
         err->code = -EINVAL;
         return NULL;
     }
     if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode)) {
-        hy_err_set(err, -EINVAL, "the project '%s' is no folder; --project takes one", folder);
+        hy_err_set(err, -EINVAL, "the project '%s' is not a directory; --project takes a directory", directory);
         free(path);
         return NULL;
     }
@@ -113,7 +113,7 @@ int hy_run_info_find(struct hy_store *s, const char *text, struct hy_run_info *r
     rc = hy_store_run_each(s, id, copy_run, ret, err);
     if (rc < 0) {
         hy_run_info_done(ret);
-        return rc == -ENOMEM ? hy_err_set(err, rc, "out of memory") : rc;
+        return rc == -ENOMEM ? hy_err_oom(err) : rc;
     }
     ret->alive = hy_store_run_alive(s, id) > 0;
     ret->shown = ret->row.logdir ? hy_store_display_path(s, ret->row.logdir) : NULL;
@@ -164,7 +164,7 @@ static int keep_best(void *arg, const struct hy_trial_row *row)
     return *best ? 0 : -ENOMEM;
 }
 
-/* Replaces a message's text; protobuf-c's empty text is not to be freed. */
+/* Sets a text of a new message; an empty value keeps protobuf-c's static empty string. */
 static int text(char **field, const char *value)
 {
     char *copy;
@@ -202,7 +202,7 @@ static int fill_update(struct hy_store *s, const struct hy_run_info *r, Hy__Upda
     u->elapsed_ms = until - r->row.created;
     u->left_ms = -1;
     u->last = true;
-    u->ended_seq = u->notes_until = INT64_MAX; /* all that the store has */
+    u->ended_seq = u->notes_until = INT64_MAX; /* everything in the store */
     if (r->counts.best_trial && r->row.metric)
         return hy_store_trial_each(s, r->row.id, r->counts.best_trial, HY_TRIALS_BY_NUMBER, 0, 1, keep_best,
                                    &u->best, err);

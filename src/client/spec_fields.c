@@ -17,15 +17,12 @@ int hy_spec_set_text(char **field, char *value, struct hy_err *err)
     return 0;
 }
 
-/* Appends to a list of the message, one entry at a time: they are short. Takes `entry`. */
+/* Appends to a list of the message. Takes `entry`, on success only. */
 static int take_entry(void ***list, size_t *count, void *entry, struct hy_err *err)
 {
-    void **grown = entry ? hy_reallocarray(*list, *count + 1, sizeof *grown) : NULL;
-
-    if (!grown)
+    if (!entry || hy_array_grow(*list, *count) < 0)
         return hy_err_oom(err);
-    *list = grown;
-    grown[(*count)++] = entry;
+    (*list)[(*count)++] = entry;
     return 0;
 }
 

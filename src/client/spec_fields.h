@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Setting texts and lists of a RunSpec that is being built. All return 0 or -ENOMEM with a message. */
+/* Sets texts and lists of a RunSpec under construction. All return 0 or -ENOMEM with a message. */
 #ifndef HY_CLIENT_SPEC_FIELDS_H
 #define HY_CLIENT_SPEC_FIELDS_H
 
@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "hopyard.pb-c.h"
 
-/* Replaces a text of the message. Takes `value`, which may be NULL (out of memory). */
+/* Replaces a text. Takes `value`, which may be NULL (out of memory). */
 int hy_spec_set_text(char **field, char *value, struct hy_err *err);
 int hy_spec_add_text(char ***list, size_t *count, const char *text, struct hy_err *err);
 int hy_spec_copy_texts(char ***list, size_t *ret_count, char *const *texts, size_t count, struct hy_err *err);

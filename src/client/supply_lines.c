@@ -5,9 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "wire/wire.h"
 
-/* A number from 0 on; one that is missing is 0. */
+/* A number of at least 0; a missing one is 0. */
 static bool get_number(const json_t *line, const char *name, uint64_t max, uint64_t *ret)
 {
     const json_t *value = json_object_get(line, name);
@@ -65,7 +66,7 @@ void hy_supply_line_done(struct hy_supply_line *w)
     w->line = NULL;
 }
 
-/* ---- the other way ---- */
+/* ---- orders of the driver ---- */
 
 static json_t *order_json(const Hy__AgentOrder *o)
 {
@@ -75,7 +76,7 @@ static json_t *order_json(const Hy__AgentOrder *o)
 
     for (size_t i = 0; i < o->key.len && i < HY_KEY_SIZE; i++)
         snprintf(key + 2 * i, 3, "%02x", o->key.data[i]);
-    snprintf(join, sizeof join, strchr(o->address, ':') ? "[%s]:%u" : "%s:%u", o->address, o->port);
+    hy_format_host_port(o->address, (uint16_t)o->port, join, sizeof join);
     rc |= hy_json_set(line, "start", json_integer((json_int_t)o->id));
     rc |= hy_json_set(line, "name", hy_json_text(o->name));
     rc |= hy_json_set(line, "identity", hy_json_text(o->identity));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `hopyard supply` and a program that starts agents say to each other, a line of JSON each (supply.c has both). */
+/* The lines of JSON between `hopyard supply` and a program that starts agents (format: cli/supply.c). */
 #ifndef HY_CLIENT_SUPPLY_LINES_H
 #define HY_CLIENT_SUPPLY_LINES_H
 
@@ -11,19 +11,19 @@
 
 struct hy_supply_line {
     bool is_offer;
-    Hy__Supply offer; /* if it is one ... */
-    uint64_t over;    /* ... else this agent is over, 0: none can be started, ... */
-    const char *why;  /* ... and why */
-    bool lives;       /* or it has left, and lives without who started it */
-    bool died;        /* by a signal, while its machine lived */
-    json_t *line;     /* whose texts these are */
+    Hy__Supply offer; /* if is_offer; otherwise: */
+    uint64_t over;    /* the agent that has ended; 0: no agent can be started */
+    const char *why;  /* the reason */
+    bool lives;       /* the agent has detached from the program that started it and still runs */
+    bool died;        /* a signal killed it while its machine stayed up */
+    json_t *line;     /* owns the texts above */
 };
 
-/* 0, and hy_supply_line_done when it is not needed any more; or -EPROTO. */
+/* 0: free the result with hy_supply_line_done; or -EPROTO. */
 int hy_supply_parse(const char *text, size_t n, struct hy_supply_line *ret);
 void hy_supply_line_done(struct hy_supply_line *w);
 
-/* The line that passes an order of the driver on, to start or to stop an agent; the caller's. NULL when out of memory. */
+/* The line for the driver's order to start or stop an agent, a new reference. NULL when out of memory. */
 json_t *hy_supply_order_line(const Hy__ClientAnswer *answer);
 
 #endif

@@ -57,8 +57,8 @@ static void write_array(struct hy_out *out, const json_t *array, bool compact)
     hy_out_str(out, "]");
 }
 
-/* jansson writes 0.1 as 0.10000000000000001; people and diffs want 0.1. 1.0 stays
- * a real number for those to whom 1 is an integer. */
+/* jansson writes 0.1 as 0.10000000000000001; the shortest form is easier to read and to diff. 1.0 keeps its
+ * ".0", because many readers parse 1 as an integer. */
 static void write_real(struct hy_out *out, double value)
 {
     char number[40];
@@ -116,7 +116,7 @@ void hy_json_line_take(struct hy_out *out, json_t *object)
     hy_out_str(out, "\n");
 }
 
-/* The parameters as the store has them, or as text where they are no JSON. */
+/* The parameters as JSON, or as a string when they are not valid JSON. */
 static json_t *params_of(const Hy__TrialView *t)
 {
     json_t *params = t->params[0] ? hy_json_parse(t->params, 0) : NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON for programs that read what we print. */
+/* JSON output for programs. */
 #ifndef HY_VIEW_JSON_VALUES_H
 #define HY_VIEW_JSON_VALUES_H
 
@@ -9,11 +9,11 @@
 
 /* A trial as JSON ({"number": 7, "state": "done", "params": {…}, …}); NULL when out of memory. */
 json_t *hy_json_trial(const Hy__TrialView *t, const char *metric);
-/* Appends the object and gives it away; NULL counts as out of memory. */
+/* Appends the object and drops the reference; NULL counts as out of memory. */
 void hy_json_take(struct hy_out *out, json_t *object);
 /* The same, and a newline. */
 void hy_json_line_take(struct hy_out *out, json_t *object);
-/* Appends any value without blanks: [64,64]. 0 or -ENOMEM. */
+/* Appends any value without spaces: [64,64]. 0 or -ENOMEM. */
 int hy_json_append_compact(struct hy_buf *b, const json_t *value);
 
 #endif

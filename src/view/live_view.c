@@ -27,7 +27,7 @@ void hy_live_view_done(struct hy_live_view *b)
     *b = (struct hy_live_view){0};
 }
 
-/* A deep copy: packed and unpacked. */
+/* A deep copy: protobuf-c has none, so the message is packed and unpacked. */
 static Hy__TrialView *trial_copy(const Hy__TrialView *t)
 {
     struct hy_buf bytes;
@@ -67,7 +67,7 @@ void hy_live_view_take_first_failure(struct hy_live_view *b, Hy__TrialView *tria
     b->last_lines = last_lines;
 }
 
-/* To the front, in place of what was known of the same trial before. */
+/* Inserts at the front and replaces an earlier entry of the same trial. */
 void hy_live_view_take_ended(struct hy_live_view *b, Hy__TrialView *trial)
 {
     size_t at = 0;
@@ -87,7 +87,7 @@ void hy_live_view_take_ended(struct hy_live_view *b, Hy__TrialView *trial)
 void hy_live_view_take_note(struct hy_live_view *b, char *text)
 {
     for (size_t i = 0; i < b->note_count; i++)
-        if (strcmp(b->notes[i], text) == 0) { /* who connects again hears them again */
+        if (strcmp(b->notes[i], text) == 0) { /* the driver repeats its notes after a reconnect */
             free(text);
             return;
         }
@@ -117,7 +117,7 @@ int hy_live_view_take(struct hy_live_view *b, Hy__Update *update, int64_t now_ms
     }
     for (size_t i = 0; i < update->n_notes; i++)
         hy_live_view_take_note(b, update->notes[i]);
-    update->n_ended = update->n_notes = 0; /* they are the board's now; the arrays go with the update */
+    update->n_ended = update->n_notes = 0; /* moved to the view; the arrays are freed with the update */
     if (b->now)
         hy__update__free_unpacked(b->now, &hy_proto_memory);
     b->now = update;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A board for a notebook: the words of the live table, then what failed, notes,
- * and at the end where the logs are.
+ * The live view as HTML for a notebook: the texts of the live table, then the
+ * failures, the notes, and at the end the log directory.
  *
  *   <div> head, bar, counts, best, TensorBoard, trials, failures, notes, end </div>
  *
- * All styles are inline: what stands elsewhere on the page is not ours to
- * change, and a saved notebook shows the last fragment years later.
+ * All styles are inline: a style sheet would affect the rest of the page, and a
+ * saved notebook must show the last fragment without one.
  */
 #include <errno.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 #define ROWS 20          /* trials in the table */
 #define LONG_COLUMNS 400 /* of a message or a path */
 
-/* A notebook is about this wide; it makes columns and cuts cells as a terminal would. */
+/* The approximate width of a notebook cell. Columns are laid out and cut as in a terminal. */
 const struct hy_style hy_html_style = {.width = 100, .terminal = true, .unicode = true, .html = true};
 
 static struct hy_line line_begin(struct hy_out *out, const char *title)
@@ -46,7 +46,7 @@ static void head(struct hy_out *out, const Hy__Update *u, int64_t later_ms)
     line_end(out);
 }
 
-/* The share that has ended, and never all of it before the last one has. */
+/* The share of trials that have ended; 100% only when all have. */
 static void bar(struct hy_out *out, const Hy__Update *u)
 {
     uint64_t ended = hy_update_ended(u), total = (uint64_t)u->total;
@@ -86,7 +86,7 @@ static void best(struct hy_out *out, const Hy__Update *u)
     line_end(out);
 }
 
-/* Nothing but a web address becomes a link: others would be run when clicked. */
+/* Only http and https addresses become links: javascript: and others could run code when clicked. */
 static bool is_web(const char *address)
 {
     return strncmp(address, "http://", 7) == 0 || strncmp(address, "https://", 8) == 0;
@@ -125,7 +125,7 @@ static int trials(struct hy_live_view *b, struct hy_out *out, int64_t later_ms)
     return rc;
 }
 
-/* What the rank that failed first printed last; the fragment itself stays one line. */
+/* The last lines of the rank that failed first; <br> keeps the fragment on one line. */
 static void last_lines(struct hy_out *out, const char *text)
 {
     if (!text || !*text)

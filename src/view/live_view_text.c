@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pictures of a board in a terminal: the live table and the summary. */
+/* The live view in a terminal: the live table and the summary. */
 #include <string.h>
 
 #include "view/live_view.h"
@@ -12,7 +12,7 @@
 static void bar(struct hy_line *l, uint64_t ended, uint64_t total, int width)
 {
     bool unicode = l->out->style.unicode;
-    /* Half steps, and never full before the last trial has ended. */
+    /* Half steps; full only when all trials have ended. */
     double part = total ? (double)ended / (double)total : 1;
     int halves = part >= 1 ? 2 * width : (int)(part * 2 * width);
     int full = halves / 2, half = unicode && halves % 2;
@@ -52,12 +52,12 @@ static void progress_line(struct hy_out *out, const Hy__Update *u)
     hy_out_str(out, "\n");
 }
 
-/* 1 when it wrote a line. */
+/* Returns the number of lines written, 0 or 1. */
 static int best_line(struct hy_out *out, const Hy__Update *u)
 {
     struct hy_line l = hy_line_begin(out);
 
-    if (!u->metric[0] || (u->ranks && !u->best)) /* ranks have theirs in the table */
+    if (!u->metric[0] || (u->ranks && !u->best)) /* the table shows the values of ranks */
         return 0;
     hy_line_word(&l, HY_DIM, "best  ");
     if (u->best)
@@ -68,7 +68,7 @@ static int best_line(struct hy_out *out, const Hy__Update *u)
     return 1;
 }
 
-/* 1 when it wrote a line. */
+/* Returns the number of lines written, 0 or 1. */
 static int tensorboard_line(struct hy_out *out, const Hy__Update *u)
 {
     struct hy_line l = hy_line_begin(out);
@@ -81,7 +81,7 @@ static int tensorboard_line(struct hy_out *out, const Hy__Update *u)
     return 1;
 }
 
-/* 1 when it wrote a line. */
+/* Returns the number of lines written, 0 or 1. */
 static int above_line(struct hy_out *out, const char *text)
 {
     struct hy_line l = hy_line_begin(out);
@@ -124,7 +124,7 @@ int hy_live_view_text(struct hy_live_view *b, struct hy_out *out, int64_t now_ms
 }
 
 /* ---- the summary ------------------------------------------------------------
- * It is read later, in a wider terminal perhaps: nothing is cut. */
+ * It stays in the scrollback, where the terminal may be wider later: nothing is cut. */
 
 static struct hy_line whole_line(struct hy_out *out, const char *before)
 {
@@ -146,7 +146,7 @@ static void verdict(const struct hy_live_view *b, struct hy_out *out)
     }
 }
 
-/* Each line below the other, indented. */
+/* Indents each line. */
 static void quoted(struct hy_out *out, const char *text)
 {
     while (text && *text) {
@@ -192,7 +192,7 @@ static void failures(const struct hy_live_view *b, struct hy_out *out)
         hy_outf(out, "    and %llu more\n", (unsigned long long)(u->failed - b->failure_count));
 }
 
-/* What to type next. */
+/* Commands to run next. */
 static void more(const struct hy_live_view *b, struct hy_out *out)
 {
     const Hy__Update *u = b->now;

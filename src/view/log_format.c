@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-/* How many bytes at the end may be the beginning of something longer. */
+/* The number of trailing bytes that may be the start of a \r\n or of a UTF-8 sequence. */
 static size_t unfinished(const uint8_t *bytes, size_t n)
 {
     if (n && bytes[n - 1] == '\r')
@@ -22,7 +22,7 @@ static size_t unfinished(const uint8_t *bytes, size_t n)
     return 0;
 }
 
-/* Text without line ends. Tabs stay: they do no harm. */
+/* Escapes text without line ends. Tabs are harmless and stay. */
 static void escaped(struct hy_out *out, const uint8_t *bytes, size_t n)
 {
     while (n && out->rc == 0) {
@@ -37,8 +37,8 @@ static void escaped(struct hy_out *out, const uint8_t *bytes, size_t n)
     }
 }
 
-/* Where the line ends: at \n, and in a terminal at \r too, by which progress
- * bars draw over themselves. *ret_skip: the bytes of the end. */
+/* The length of the line, which ends at \n, and in a terminal also at \r, with which progress bars overwrite
+ * themselves. *ret_skip: the length of the line end. */
 static size_t line_length(const struct hy_log_format *l, const uint8_t *bytes, size_t n, size_t *ret_skip)
 {
     const uint8_t *newline = memchr(bytes, '\n', n);
@@ -78,18 +78,18 @@ static void line(const struct hy_log_format *l, struct hy_out *out, const uint8_
         hy_out_bytes(out, bytes, n);
 }
 
-/* How many bytes of a line are drawn over by what follows them. */
+/* The number of leading bytes of a line that a later \r overwrites. */
 static size_t overwritten(const uint8_t *bytes, size_t n)
 {
     const uint8_t *back;
 
     while (n && bytes[n - 1] == '\r')
-        n--; /* that is still to be drawn over */
+        n--; /* nothing has overwritten this yet */
     back = n ? memrchr(bytes, '\r', n) : NULL;
     return back ? (size_t)(back + 1 - bytes) : 0;
 }
 
-/* The part of a line that stays. */
+/* Appends the part of a line that is not overwritten. */
 static void rest_of_line(const struct hy_log_format *l, struct hy_out *out, const uint8_t *bytes, size_t n)
 {
     size_t from = l->overwrite ? overwritten(bytes, n) : 0;
@@ -108,7 +108,7 @@ static size_t append_lines(const struct hy_log_format *l, struct hy_out *out, in
         size_t skip, len = line_length(l, bytes + done, n - done, &skip);
 
         if (skip == 0 && !last && !(full && done == 0))
-            break; /* the line's end is still to come; one that is too long is broken */
+            break; /* incomplete: wait for the line end, except that a line longer than the buffer is split */
         prefix(l, out, trial, is_stderr);
         rest_of_line(l, out, bytes + done, len);
         hy_out_str(out, "\n");

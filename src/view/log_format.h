@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a trial printed, piece by piece, on its way to a person: in a terminal
- * odd bytes are escaped; where several trials are mixed, each line begins with
- * its trial's number. Pure: bytes in, bytes out, none kept in between.
+ * Formats the output of trials chunk by chunk: for a terminal unprintable bytes
+ * are escaped; where the output of several trials is mixed, each line starts
+ * with its trial's number. Pure and stateless: bytes in, bytes out.
  */
 #ifndef HY_VIEW_LOG_FORMAT_H
 #define HY_VIEW_LOG_FORMAT_H
@@ -12,26 +12,25 @@
 #include "view/out.h"
 
 enum hy_log_prefix {
-    HY_LOG_BYTES,    /* as it comes */
-    HY_LOG_NUMBERED, /* whole lines, with the trial's number before them: " 7 | " */
-    HY_LOG_RANKED,   /* whole lines, of ranks: "[3] " */
-    HY_LOG_LINES,    /* whole lines, with nothing before them */
+    HY_LOG_BYTES,    /* unchanged, no lines */
+    HY_LOG_NUMBERED, /* whole lines with the trial's number: " 7 | " */
+    HY_LOG_RANKED,   /* whole lines with the rank: "[3] " */
+    HY_LOG_LINES,    /* whole lines without a prefix */
 };
 
 struct hy_log_format {
     bool escape; /* for a terminal */
     enum hy_log_prefix prefix;
-    int digits;       /* how wide the numbers are */
-    const char *name; /* of whom it is, in the place of the number: "[worker-0] "; NULL: that has none */
-    bool overwrite; /* of whole lines: what was drawn over by a carriage return is left out, as a terminal
-                       would */
+    int digits;       /* the width of the numbers */
+    const char *name; /* the node's name, printed instead of the rank: "[worker-0] "; NULL: none */
+    bool overwrite;   /* for whole lines: leave out what a carriage return overwrote, as a terminal would */
 };
 
 /*
  * Appends the text for `n` bytes of trial `trial` and returns how many of them
- * are dealt with; the rest (part of a line or of a character) is to be given
- * again with what follows. `last`: nothing follows, so everything is dealt
- * with. `full`: as much as ever will be given at once, so something is.
+ * were consumed. The caller passes the rest (an incomplete line or character)
+ * again, followed by more. `last`: nothing follows, so everything is consumed.
+ * `full`: the caller's buffer is full, so at least one byte is consumed.
  */
 size_t hy_log_format_append(const struct hy_log_format *l, struct hy_out *out, int64_t trial, bool is_stderr,
                          const uint8_t *bytes, size_t n, bool last, bool full);

@@ -34,8 +34,8 @@ void hy_style_init(void)
     locale_is_utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
     if (locale_is_utf8)
         return;
-    /* Parameters may be UTF-8 all the same, and the C locale knows no widths.
-     * Where nobody chose a locale (containers), terminals speak UTF-8. */
+    /* Parameters may be UTF-8 in any locale, and the C locale has no character widths.
+     * Where no locale is set (containers), assume that the terminal is UTF-8. */
     setlocale(LC_CTYPE, "C.UTF-8");
     locale_is_utf8 = !chosen;
 }
@@ -56,7 +56,7 @@ void hy_style_of(int fd, struct hy_style *ret)
     ret->height = size.ws_row;
 }
 
-/* The character at `s` and its length; a byte that begins no UTF-8 is itself. */
+/* The character at `text` and its length; a byte that is not valid UTF-8 counts as one character. */
 static wchar_t character(const char *text, size_t n, size_t *ret_len)
 {
     const unsigned char *s = (const unsigned char *)text;
@@ -150,7 +150,7 @@ void hy_outf(struct hy_out *o, const char *fmt, ...)
     hy_buf_added(&o->buf, (size_t)n);
 }
 
-/* Characters that are invisible and move others about, or end a line for some readers. */
+/* Invisible characters that reorder text (bidi controls) or end a line for some readers. */
 static bool is_format(wchar_t c)
 {
     return c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
@@ -167,7 +167,7 @@ static int append_html_character(struct hy_buf *b, const char *at, size_t len, w
     return is_format(c) ? hy_buf_printf(b, "\\u%04x", (unsigned)c) : hy_buf_append(b, at, len);
 }
 
-/* Printable text, as it is or so that a page shows it as text. */
+/* Appends printable text, escaped for HTML where the style asks for it. */
 static void put_text(struct hy_out *o, const char *text, size_t n)
 {
     if (!o->style.html) {
@@ -201,7 +201,7 @@ void hy_out_value(struct hy_out *o, const char *text)
         o->rc = hy_append_printable(&o->buf, text, strlen(text));
 }
 
-/* A page may be light or dark: weight and opacity do on both. NULL: as the rest. */
+/* A page may be light or dark: weight and opacity work on both. NULL: no span. */
 static const char *const span_styles[] = {
     [HY_PLAIN] = NULL,           [HY_BOLD] = "font-weight:600",
     [HY_DIM] = "opacity:.65",    [HY_RED] = "font-weight:600",
@@ -288,7 +288,8 @@ void hy_print_error(const char *what, const struct hy_err *err)
     hy_out_str(&out, " ");
     hy_out_value(&out, err->text[0] ? err->text : "out of memory");
     hy_out_str(&out, "\n");
-    if (hy_out_flush(&out, STDERR_FILENO) == -ENOMEM) /* no colors then; for other reasons nobody is left to tell */
+    /* Without memory, print without colors; other errors cannot be reported anywhere. */
+    if (hy_out_flush(&out, STDERR_FILENO) == -ENOMEM)
         dprintf(STDERR_FILENO, "hopyard%s%s: %s\n", what ? " " : "", what ? what : "",
                 err->text[0] ? err->text : "out of memory");
 }

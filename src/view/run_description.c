@@ -40,7 +40,7 @@ char *hy_command_text(const char *json)
     int rc = 0;
 
     hy_buf_init(&b, SIZE_MAX / 2);
-    if (json_is_string(words)) /* a function has no words */
+    if (json_is_string(words)) /* the title of a Python function */
         rc = hy_buf_append_str(&b, json_string_value(words));
     for (size_t i = 0; i < json_array_size(words) && rc == 0; i++) {
         const char *word = json_string_value(json_array_get(words, i));

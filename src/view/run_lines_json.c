@@ -15,7 +15,7 @@ static json_t *event(const char *name, int64_t run, int *rc)
     return o;
 }
 
-/* Appends the event, unless something was missing. */
+/* Appends the event, or sets out->rc when building it failed. */
 static void line(struct hy_out *out, json_t *o, int rc)
 {
     if (rc < 0) {
@@ -157,7 +157,7 @@ int hy_run_lines_detached(const struct hy_run_lines *s, int64_t run, const char 
         if (*tensorboard)
             hy_outf(out, "tensorboard %s\n", tensorboard);
         hy_outf(out,
-                "run %lld goes on; come back with: hopyard attach %lld; end it with: hopyard stop %lld\n",
+                "run %lld continues; watch it with: hopyard attach %lld; stop it with: hopyard stop %lld\n",
                 (long long)run, (long long)run, (long long)run);
     }
     return out->rc;

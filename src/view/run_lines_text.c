@@ -21,7 +21,7 @@ void hy_run_lines_text_begin(const struct hy_run_lines *s, const Hy__Update *u, 
     else if (u->total >= 0)
         hy_outf(out, ": %lld trial%s", (long long)u->total, u->total == 1 ? "" : "s");
     else
-        hy_out_str(out, ": trials without end");
+        hy_out_str(out, ": unlimited trials");
     hy_outf(out, ", seed %llu, logs in ", (unsigned long long)s->seed);
     hy_out_value(out, u->logdir);
     hy_out_str(out, "\n");
@@ -34,7 +34,7 @@ static void trial(struct hy_run_lines *s, const Hy__Update *u, const Hy__TrialVi
 
     s->ended++;
     if (u->ranks)
-        return; /* they end together, and the end tells how */
+        return; /* ranks end together; the last line reports them */
     hy_outf(out, "[%llu", (unsigned long long)s->ended);
     if (u->total >= 0)
         hy_outf(out, "/%lld", (long long)u->total);

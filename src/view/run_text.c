@@ -56,7 +56,7 @@ uint64_t hy_trial_label(uint32_t ranks, uint64_t number)
     return number - (ranks > 0);
 }
 
-static void say_name(struct hy_line *l, const Hy__Update *u)
+static void write_name(struct hy_line *l, const Hy__Update *u)
 {
     hy_line_wordf(l, HY_BOLD, "run %lld", (long long)u->run);
     hy_line_wordf(l, HY_BOLD, u->name[0] ? " %s" : "%s", u->name);
@@ -67,7 +67,7 @@ void hy_run_text_head(struct hy_line *l, const Hy__Update *u, int64_t later_ms)
 {
     char text[64];
 
-    say_name(l, u);
+    write_name(l, u);
     hy_state_text(&l->out->style, u->state, 0, text, sizeof text);
     hy_line_word(l, hy_state_tint(u->state), text);
     hy_line_wordf(l, HY_PLAIN, "  %s", hy_format_duration(u->elapsed_ms + later_ms, text, sizeof text));
@@ -92,7 +92,7 @@ static void count(struct hy_line *l, enum hy_tint tint, uint64_t n, const char *
         hy_line_wordf(l, tint, "  %llu %s", (unsigned long long)n, what);
 }
 
-static void say_ended(struct hy_line *l, const Hy__Update *u)
+static void write_ended(struct hy_line *l, const Hy__Update *u)
 {
     count(l, HY_GREEN, u->done, "done");
     count(l, HY_RED, u->failed, "failed");
@@ -103,16 +103,16 @@ void hy_run_text_counts(struct hy_line *l, const Hy__Update *u)
 {
     unsigned long long ended = (unsigned long long)hy_update_ended(u);
 
-    if (u->total >= 0 && !u->ranks) /* their number is in the head */
+    if (u->total >= 0 && !u->ranks) /* the head has the number of ranks */
         hy_line_wordf(l, HY_BOLD, "%llu/%lld", ended, (long long)u->total);
     else if (!u->ranks)
         hy_line_wordf(l, HY_BOLD, "%llu ended", ended);
-    say_ended(l, u);
+    write_ended(l, u);
     count(l, HY_CYAN, u->running_count, "running");
 }
 
-/* "99 of 100 trials"; those that were cut short are not among the 99 */
-static void say_amount(struct hy_line *l, const Hy__Update *u)
+/* "99 of 100 trials"; stopped trials are not counted in the 99. */
+static void write_total(struct hy_line *l, const Hy__Update *u)
 {
     uint64_t ended = u->done + u->failed;
 
@@ -133,10 +133,10 @@ void hy_run_text_verdict(struct hy_line *l, const Hy__Update *u)
     hy_state_text(&l->out->style, u->state, 0, text, sizeof text);
     hy_line_word(l, u->failed ? HY_RED : hy_state_tint(u->state), text);
     hy_line_word(l, HY_PLAIN, "  ");
-    say_name(l, u);
-    say_amount(l, u);
+    write_name(l, u);
+    write_total(l, u);
     hy_line_wordf(l, HY_PLAIN, " in %s:", hy_format_duration(u->elapsed_ms, text, sizeof text));
-    say_ended(l, u);
+    write_ended(l, u);
 }
 
 void hy_run_text_best(struct hy_line *l, const Hy__Update *u, bool brief)
@@ -153,15 +153,15 @@ void hy_run_text_best(struct hy_line *l, const Hy__Update *u, bool brief)
     }
 }
 
-/* The driver knows who was first, and says so. */
-static void say_culprit(struct hy_line *l, const Hy__Update *u, const Hy__TrialView *t)
+/* The driver's message names the rank that failed first. */
+static void write_first_failure(struct hy_line *l, const Hy__Update *u, const Hy__TrialView *t)
 {
     if (u->message[0]) {
         hy_line_word(l, HY_PLAIN, u->message);
         return;
     }
     hy_line_wordf(l, HY_PLAIN, "rank %llu failed: ", (unsigned long long)hy_trial_label(u->ranks, t->number));
-    hy_line_word(l, HY_PLAIN, t->message[0] ? t->message : "it did not say why");
+    hy_line_word(l, HY_PLAIN, t->message[0] ? t->message : "no reason reported");
 }
 
 void hy_run_text_failure(struct hy_line *l, const Hy__Update *u, const Hy__TrialView *t)
@@ -170,7 +170,7 @@ void hy_run_text_failure(struct hy_line *l, const Hy__Update *u, const Hy__Trial
 
     hy_line_word(l, HY_RED, l->out->style.unicode ? "✗ " : "! ");
     if (u->ranks) {
-        say_culprit(l, u, t);
+        write_first_failure(l, u, t);
         return;
     }
     hy_line_wordf(l, HY_PLAIN, "trial %llu  ", (unsigned long long)t->number);
@@ -183,7 +183,7 @@ void hy_run_text_failure(struct hy_line *l, const Hy__Update *u, const Hy__Trial
 
 const char *hy_end_reason(const Hy__Update *u)
 {
-    if (u->ranks && u->failed) /* said with the culprit */
+    if (u->ranks && u->failed) /* shown with the rank that failed first */
         return NULL;
     return u->message[0] && strcmp(u->message, u->state) != 0 ? u->message : NULL;
 }
@@ -192,7 +192,7 @@ const char *hy_resume_effect(const Hy__Update *u)
 {
     bool all_tried = !u->ranks && u->failed && u->done + u->failed == (uint64_t)u->total;
 
-    return all_tried ? "tries the failed trials again" : "goes on where it was";
+    return all_tried ? "retries the failed trials" : "continues the run";
 }
 
 int64_t hy_live_view_age(const struct hy_live_view *b, int64_t now_ms)
@@ -207,7 +207,7 @@ static int by_number(const void *a, const void *b)
     return ((*x)->number > (*y)->number) - ((*x)->number < (*y)->number);
 }
 
-/* All ranks in their order: they run at the same time, and are few. */
+/* All ranks, ordered by number: they run at the same time and are few. */
 static size_t choose_ranks(const struct hy_live_view *b, const Hy__TrialView **rows, size_t room)
 {
     const Hy__Update *u = b->now;
@@ -220,7 +220,7 @@ static size_t choose_ranks(const struct hy_live_view *b, const Hy__TrialView **r
 
         while (same < u->n_running && u->running[same]->number != b->recent[i]->number)
             same++;
-        if (same == u->n_running) /* it was not started again */
+        if (same == u->n_running) /* not restarted */
             rows[n++] = b->recent[i];
     }
     qsort(rows, n, sizeof *rows, by_number);

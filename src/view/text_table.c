@@ -10,15 +10,15 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-#define GAP 2         /* blanks between columns */
-#define FLEX_LEAST 6  /* no column is cut below this */
-#define CELL_MAX 1000 /* nor wider than this */
+#define GAP 2         /* spaces between columns */
+#define FLEX_LEAST 6  /* columns are never cut below this width ... */
+#define CELL_MAX 1000 /* ... and never wider than this */
 #define TEXT_MAX (256u * 1024 * 1024)
 
 struct column {
     int flags, drop;
     int natural; /* the widest cell so far */
-    int width;   /* what it gets; 0: dropped */
+    int width;   /* assigned by the layout; 0: dropped */
     size_t title, title_len;
 };
 
@@ -32,7 +32,7 @@ struct hy_text_table {
     struct column columns[HY_TABLE_COLUMNS];
     size_t column_count;
     struct cell *cells;
-    size_t cell_count, cell_room;
+    size_t cell_count;
     struct hy_buf titles, texts;
     int rc;
 };
@@ -101,17 +101,9 @@ void hy_text_table_cell(struct hy_text_table *g, enum hy_tint tint, const char *
 
     if (g->rc < 0)
         return;
-    if (g->cell_count == g->cell_room) {
-        size_t room = g->cell_room ? g->cell_room * 2 : 64;
-        struct cell *cells = hy_reallocarray(g->cells, room, sizeof *cells);
-
-        if (!cells) {
-            g->rc = -ENOMEM;
-            return;
-        }
-        g->cells = cells;
-        g->cell_room = room;
-    }
+    g->rc = hy_array_grow(g->cells, g->cell_count);
+    if (g->rc < 0)
+        return;
     if (text && *text) {
         g->rc = hy_append_printable(&g->texts, text, strlen(text));
         if (g->rc < 0)
@@ -169,8 +161,8 @@ int hy_text_table_width(struct hy_text_table *g, int most)
     return line_width(g);
 }
 
-/* Cuts the widest column that may be cut, down to the next widest at most, so
- * that wide columns give before narrow ones. 0: there is none left. */
+/* Cuts the widest flexible column, at most down to the second widest, so that wide columns shrink before narrow
+ * ones. 0: no column can be cut further. */
 static int cut_widest(struct hy_text_table *g, int excess)
 {
     struct column *widest = NULL;
@@ -222,8 +214,8 @@ static void lay_out(struct hy_text_table *g, int width)
 }
 
 struct place {
-    int at;      /* the column the line has come to */
-    int pending; /* blanks that are written only when something follows */
+    int at;      /* the current column of the line */
+    int pending; /* spaces that are written only before more text */
     int width;   /* of the terminal; 0: no limit */
 };
 
@@ -287,12 +279,12 @@ static void put_lines(struct hy_text_table *g, struct hy_out *out, bool titles)
         put_row(g, out, g->cells + i);
 }
 
-/* ---- in a page: notebooks have their own ideas of tables, so each cell says all of its style ---- */
+/* ---- HTML: notebooks style tables themselves, so each cell sets its complete style ---- */
 
 static void put_html_cell(struct hy_out *out, const char *tag, const struct column *c, const char *text,
                           const struct cell *cell)
 {
-    /* A column without a title has sentences: in bold they would shout. */
+    /* A column without a title contains sentences, which are too loud in bold. */
     enum hy_tint tint = c->title_len ? cell->tint : HY_DIM;
 
     hy_outf(out, "<%s style=\"text-align:%s;padding:0 1em 0 0;border:0;font-weight:normal\">", tag,

@@ -11,7 +11,7 @@
 #include "view/json_values.h"
 
 #define PARAM_COLUMNS 16
-#define EASY 14 /* columns of text that say enough */
+#define READABLE 14 /* a cell of this width is informative enough */
 
 char *hy_format_metric(double value, char *out, size_t size)
 {
@@ -19,18 +19,18 @@ char *hy_format_metric(double value, char *out, size_t size)
     return out;
 }
 
-struct state_look {
+struct state_style {
     const char *state, *symbol;
     enum hy_tint tint;
 };
 
-static const struct state_look *look_of(const char *state)
+static const struct state_style *style_of(const char *state)
 {
-    static const struct state_look looks[] = {
+    static const struct state_style looks[] = {
         {"done", "✓", HY_GREEN},   {"failed", "✗", HY_RED},      {"stopped", "■", HY_YELLOW},
         {"running", "●", HY_CYAN}, {"interrupted", "!", HY_RED}, {"retry", "↻", HY_YELLOW},
     };
-    static const struct state_look other = {"", "·", HY_DIM};
+    static const struct state_style other = {"", "·", HY_DIM};
 
     for (size_t i = 0; i < HY_COUNT(looks); i++)
         if (strcmp(state, looks[i].state) == 0)
@@ -40,20 +40,20 @@ static const struct state_look *look_of(const char *state)
 
 enum hy_tint hy_state_tint(const char *state)
 {
-    return look_of(state)->tint;
+    return style_of(state)->tint;
 }
 
 void hy_state_text(const struct hy_style *style, const char *state, unsigned spin, char *ret, size_t size)
 {
     static const char *const turning[] = {"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"};
-    const char *symbol = look_of(state)->symbol;
+    const char *symbol = style_of(state)->symbol;
 
     if (spin && strcmp(state, "running") == 0)
         symbol = turning[spin % HY_COUNT(turning)];
     snprintf(ret, size, "%s%s%s", style->unicode ? symbol : "", style->unicode ? " " : "", state);
 }
 
-/* A parameter's value, `brief` or with all its digits: of a text the text, of all else JSON. */
+/* Appends a parameter's value: a string unquoted, everything else as JSON; numbers `brief` or with all digits. */
 static int append_param(struct hy_buf *b, const json_t *value, bool brief)
 {
     char room[40];
@@ -101,9 +101,9 @@ void hy_out_params(struct hy_out *out, enum hy_tint tint, const char *before, co
 
 struct shape {
     const struct hy_trial_table_options *look;
-    json_t *names; /* the first trial's parameters: one column each; NULL: all in one */
+    json_t *names; /* the first trial's parameters, one column each; NULL: all in one column */
     bool metric, steps, messages;
-    bool are_nodes; /* of a cluster: they have names */
+    bool are_nodes; /* the rows are nodes of a cluster, which have names */
 };
 
 static void find_shape(struct shape *s, const Hy__TrialView *const *trials, size_t count)
@@ -131,7 +131,8 @@ static void add_columns(struct hy_text_table *g, const struct shape *s)
     const char *name;
     json_t *value;
 
-    hy_text_table_column(g, s->are_nodes ? "node" : s->look->ranks ? "rank" : "#", s->are_nodes ? 0 : HY_TABLE_RIGHT, 0);
+    hy_text_table_column(g, s->are_nodes ? "node" : s->look->ranks ? "rank" : "#", s->are_nodes ? 0 : HY_TABLE_RIGHT,
+                         0);
     hy_text_table_column(g, "state", 0, 0);
     if (s->names)
         json_object_foreach(s->names, name, value)
@@ -156,7 +157,7 @@ static void add_params(struct hy_text_table *g, const struct shape *s, const Hy_
     json_t *unused;
 
     if (s->look->ranks)
-        return; /* the first column has it */
+        return; /* the first column shows the rank */
     if (!s->names) {
         hy_cleanup_free char *text = hy_json_params(t->params, false);
 
@@ -240,11 +241,11 @@ int hy_trial_table_render(struct hy_out *out, const Hy__TrialView *const *trials
     size_t params = json_object_size(names);
 
     find_shape(&s, trials, count);
-    /* In a pipe the names stay with the values, for those who search for them. */
+    /* In a pipe each value keeps its name, so that grep finds "lr=0.1". */
     s.names = out->style.terminal && !look->ranks && params && params <= PARAM_COLUMNS ? names : NULL;
     g = fill(&s, &out->style, trials, count);
-    /* A column of its own for each is read best, but takes more room. */
-    if (g && s.names && out->style.width && hy_text_table_width(g, EASY) > out->style.width) {
+    /* One column per parameter is most readable, but needs more width. */
+    if (g && s.names && out->style.width && hy_text_table_width(g, READABLE) > out->style.width) {
         hy_text_table_free(g);
         s.names = NULL;
         g = fill(&s, &out->style, trials, count);

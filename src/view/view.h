@@ -13,7 +13,7 @@
  *   run_lines.h         a run line by line: for pipes (text) and programs (JSON)
  *   run_text.h          the phrases that these share
  *   run_description.h   a run as the store has it, for `ls`, `show` and `best`
- *   log_format.h        what a trial printed
+ *   log_format.h        the output of trials
  */
 #ifndef HY_VIEW_VIEW_H
 #define HY_VIEW_VIEW_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line as a person meets it: the whole program over a real store. */
-#include "cli_yard.h"
+#include "project_fixture.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include "cli/manage.h"
 
 /* Runs the program; what it prints (standard output and error) is to be freed. */
-static char *say(struct yard *y, int status, char **words)
+static char *say(struct project_fixture *y, int status, char **words)
 {
     char *argv[16] = {(char *)"hopyard", NULL};
     hy_cleanup_free char *path = hy_path_join(y->project, "said");
@@ -51,7 +51,7 @@ static void assert_says(const char *text, const char *what)
 
 static void test_a_run_without_its_driver_is_interrupted(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct project_fixture *y = project_new(HY_RUN_RUNNING);
     hy_cleanup_free char *ls = say(y, 0, WORDS("ls")), *show = say(y, 0, WORDS("show", (char *)"digits"));
     hy_cleanup_free char *stop = say(y, 0, WORDS("stop")), *attach = say(y, 1, WORDS("attach", (char *)"1"));
 
@@ -65,12 +65,12 @@ static void test_a_run_without_its_driver_is_interrupted(void **state)
     assert_says(stop, "is not running");
     assert_says(attach, "'hopyard resume 1'");
     assert_says(attach, "run-1.log");
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_show_lists_the_best_first_and_says_what_it_leaves_out(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_DONE);
+    struct project_fixture *y = project_new(HY_RUN_DONE);
     hy_cleanup_free char *show = say(y, 0, WORDS("show", (char *)"--trials", (char *)"2"));
     hy_cleanup_free char *all = say(y, 0, WORDS("show", (char *)"--trials=all", (char *)"--by-number"));
     hy_cleanup_free char *none = say(y, 2, WORDS("show", (char *)"--trials", (char *)"0"));
@@ -83,12 +83,12 @@ static void test_show_lists_the_best_first_and_says_what_it_leaves_out(void **st
     assert_says(all, "exit status 3");
     assert_null(strstr(all, "more"));
     assert_says(none, "--trials takes");
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_json_can_be_read_back(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_DONE);
+    struct project_fixture *y = project_new(HY_RUN_DONE);
     hy_cleanup_free char *ls = say(y, 0, WORDS("ls", (char *)"--json")),
                          *show = say(y, 0, WORDS("show", (char *)"--json"));
     hy_cleanup_free char *best = say(y, 0, WORDS("best", (char *)"--json"));
@@ -102,12 +102,12 @@ static void test_json_can_be_read_back(void **state)
     assert_int_equal(json_integer_value(json_object_get(json_object_get(shown, "run"), "seed")), 7);
     assert_int_equal(json_integer_value(json_object_get(json_object_get(b, "params"), "x")), 2);
     assert_true(json_real_value(json_object_get(b, "value")) == 0.75);
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_an_ended_run_is_told_from_the_store(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_DONE);
+    struct project_fixture *y = project_new(HY_RUN_DONE);
     hy_cleanup_free char *plain = say(y, 1, WORDS("attach")),
                          *json = say(y, 1, WORDS("attach", (char *)"--json"));
 
@@ -117,12 +117,12 @@ static void test_an_ended_run_is_told_from_the_store(void **state)
     assert_says(plain, "[3/5] trial 3 failed  x=3  1.0s  exit status 3");
     assert_says(plain, "run 1 done: 2 done, 1 failed");
     assert_says(json, "\"event\": \"end\"");
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_logs_are_those_of_the_trial_asked_for(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_DONE);
+    struct project_fixture *y = project_new(HY_RUN_DONE);
     hy_cleanup_free char *one = say(y, 0, WORDS("logs", (char *)"1", (char *)"2", (char *)"--stdout"));
     hy_cleanup_free char *all = say(y, 0, WORDS("logs")),
                          *follow = say(y, 0, WORDS("logs", (char *)"-f", (char *)"--stderr"));
@@ -136,23 +136,23 @@ static void test_logs_are_those_of_the_trial_asked_for(void **state)
     assert_string_equal(follow, "1 ! trouble\n2 ! trouble\n3 ! trouble\n4 ! trouble\n");
     assert_says(none, "has no trial 9");
     assert_says(bad, "TRIAL is a trial's number");
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_following_an_interrupted_run_ends_and_says_so(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct project_fixture *y = project_new(HY_RUN_RUNNING);
     hy_cleanup_free char *follow = say(y, 1, WORDS("logs", (char *)"1", (char *)"4", (char *)"-f"));
 
     (void)state;
     assert_says(follow, "even\ntrouble");
     assert_says(follow, "run 1 is interrupted");
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_rm_takes_the_run_and_its_logs(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_DONE);
+    struct project_fixture *y = project_new(HY_RUN_DONE);
     hy_cleanup_free char *rm = say(y, 0, WORDS("rm", (char *)"digits")), *ls = say(y, 0, WORDS("ls"));
     hy_cleanup_free char *again = say(y, 1, WORDS("rm", (char *)"1"));
     hy_cleanup_free char *app = hy_path_join(y->project, "Logs/TensorFlow/local-1");
@@ -162,12 +162,12 @@ static void test_rm_takes_the_run_and_its_logs(void **state)
     assert_says(ls, "There are no runs here yet");
     assert_says(again, "no run");
     assert_int_equal(access(app, F_OK), -1);
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_rm_refuses_a_run_that_lives(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct project_fixture *y = project_new(HY_RUN_RUNNING);
     struct hy_err err = {0};
     int lock = hy_store_run_lock(y->store, y->run, &err);
     hy_cleanup_free char *rm = NULL, *resume = NULL;
@@ -180,7 +180,7 @@ static void test_rm_refuses_a_run_that_lives(void **state)
     assert_says(resume, "hopyard attach 1");
     assert_int_equal(access(y->logdir, F_OK), 0);
     close(lock);
-    yard_free(y);
+    project_free(y);
 }
 
 static int is_removable(const char *project, const char *logdir)
@@ -192,7 +192,7 @@ static int is_removable(const char *project, const char *logdir)
 
 static void test_what_was_checked_is_what_is_removed(void **state)
 {
-    char *project = make_folder();
+    char *project = make_directory();
     hy_cleanup_free char *good = hy_path_join(project, "Logs/TensorFlow/a/1"), *token = hy_path_join(good, ".token");
     hy_cleanup_free char *app = hy_path_join(project, "Logs/TensorFlow/a"), *away = hy_path_join(project, "away");
     hy_cleanup_free char *other = hy_path_join(project, "other"), *theirs = hy_path_join(other, "1");
@@ -205,16 +205,16 @@ static void test_what_was_checked_is_what_is_removed(void **state)
     assert_int_equal(hy_file_write(token, "", 0, 0600), 0);
     assert_int_equal(hy_file_write(precious, "", 0, 0600), 0);
     assert_int_equal(hy_logdir_open(project, good, &dir), 0);
-    assert_int_equal(rename(app, away), 0); /* somebody swaps the folder for a link */
+    assert_int_equal(rename(app, away), 0); /* somebody swaps the directory for a link */
     assert_int_equal(symlink(other, app), 0);
     assert_int_equal(is_removable(project, good), 0);
     assert_int_equal(hy_logdir_remove(&dir), 0);
     assert_int_equal(access(moved, F_OK), -1);
     assert_int_equal(access(precious, F_OK), 0);
-    remove_folder(project);
+    remove_directory(project);
 }
 
-static void test_only_a_runs_own_folder_is_ever_removed(void **state)
+static void test_only_a_runs_own_directory_is_ever_removed(void **state)
 {
     static const char *const bad[] = {"",
                                       "/",
@@ -225,7 +225,7 @@ static void test_only_a_runs_own_folder_is_ever_removed(void **state)
                                       "Logs/TensorFlow/a/../../..",
                                       "Logs/TensorFlow/a/link",
                                       "other/a/1"};
-    char *project = make_folder();
+    char *project = make_directory();
     hy_cleanup_free char *good = hy_path_join(project, "Logs/TensorFlow/a/1"),
                          *inner = hy_path_join(good, "trial"), *token = hy_path_join(good, ".token");
     hy_cleanup_free char *other = hy_path_join(project, "other/a/1"),
@@ -247,12 +247,12 @@ static void test_only_a_runs_own_folder_is_ever_removed(void **state)
     assert_int_equal(chdir(project), 0); /* a path that depends on where we are is not trusted */
     assert_int_equal(is_removable(project, "Logs/TensorFlow/a/1"), 0);
     assert_int_equal(chdir("/"), 0);
-    remove_folder(project);
+    remove_directory(project);
 }
 
 static void test_the_program_says_what_it_does_not_know(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_DONE);
+    struct project_fixture *y = project_new(HY_RUN_DONE);
     hy_cleanup_free char *command = say(y, 2, WORDS("shwo")), *run = say(y, 1, WORDS("show", (char *)"77"));
     hy_cleanup_free char *best = say(y, 1, WORDS("best", (char *)"nothing")),
                          *help = say(y, 0, WORDS("ls", (char *)"--help")), *opposite = say(y, 2, WORDS("export")),
@@ -265,27 +265,27 @@ static void test_the_program_says_what_it_does_not_know(void **state)
     assert_says(run, "77");
     assert_says(best, "nothing");
     assert_says(help, "Usage");
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_a_project_without_a_store_has_no_runs(void **state)
 {
-    struct yard y = {.project = make_folder()};
+    struct project_fixture y = {.project = make_directory()};
     hy_cleanup_free char *ls = say(&y, 0, WORDS("ls")), *json = say(&y, 0, WORDS("ls", (char *)"--json"));
-    hy_cleanup_free char *show = say(&y, 1, WORDS("show")), *folder = hy_path_join(y.project, ".hopyard");
+    hy_cleanup_free char *show = say(&y, 1, WORDS("show")), *directory = hy_path_join(y.project, ".hopyard");
 
     (void)state;
     assert_says(ls, "There are no runs here yet");
     assert_string_equal(json, "[]\n");
     assert_true(*show);
-    assert_int_equal(access(folder, F_OK), -1); /* looking makes nothing */
-    remove_folder(y.project);
+    assert_int_equal(access(directory, F_OK), -1); /* looking makes nothing */
+    remove_directory(y.project);
 }
 
 /* In parts, as a client does; 1 when it is not all there. */
 static int read_history(void *arg)
 {
-    struct yard *y = arg;
+    struct project_fixture *y = arg;
     struct hy_history history = {0};
     Hy__Update *u = malloc(sizeof *u);
     struct hy_err err = {0};
@@ -306,7 +306,7 @@ static int read_history(void *arg)
 
 static void test_a_history_that_cannot_be_read_is_told_with_a_sentence(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct project_fixture *y = project_new(HY_RUN_RUNNING);
     struct hy_err err = {0};
 
     (void)state;
@@ -314,12 +314,12 @@ static void test_a_history_that_cannot_be_read_is_told_with_a_sentence(void **st
     assert_int_equal(hy_store_commit(y->store, &err), 0);
     hy_each_fault(HY_SEAM_ALLOC, read_history, y);
     hy_each_fault(HY_SEAM_SYS, read_history, y);
-    yard_free(y);
+    project_free(y);
 }
 
 static int look_scenario(void *arg)
 {
-    struct yard *y = arg;
+    struct project_fixture *y = arg;
     static char *const commands[][3] = {{(char *)"ls"},    {(char *)"ls", (char *)"--json"},
                                         {(char *)"show"},  {(char *)"show", (char *)"--json"},
                                         {(char *)"best"},  {(char *)"logs"},
@@ -340,7 +340,7 @@ static int look_scenario(void *arg)
 
 static void test_looking_survives_faults(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_DONE);
+    struct project_fixture *y = project_new(HY_RUN_DONE);
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC), out = dup(1), error = dup(2);
 
     (void)state;
@@ -355,7 +355,7 @@ static void test_looking_survives_faults(void **state)
     close(out);
     close(error);
     close(null);
-    yard_free(y);
+    project_free(y);
 }
 
 int main(void)
@@ -371,7 +371,7 @@ int main(void)
         cmocka_unit_test(test_rm_takes_the_run_and_its_logs),
         cmocka_unit_test(test_rm_refuses_a_run_that_lives),
         cmocka_unit_test(test_what_was_checked_is_what_is_removed),
-        cmocka_unit_test(test_only_a_runs_own_folder_is_ever_removed),
+        cmocka_unit_test(test_only_a_runs_own_directory_is_ever_removed),
         cmocka_unit_test(test_the_program_says_what_it_does_not_know),
         cmocka_unit_test(test_a_project_without_a_store_has_no_runs),
         cmocka_unit_test(test_looking_survives_faults),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From words to a run: options, help, its description and surroundings; and faults, in rendering too. */
-#include "cli_bench.h"
+#include "view/view_fixture.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -361,8 +361,8 @@ static void test_what_cannot_be_is_refused_with_a_sentence(void **state)
 static int spec_of_file(const char *option, const char *bytes, size_t n, Hy__RunSpec **ret,
                         struct hy_err *err)
 {
-    char *folder = make_folder();
-    hy_cleanup_free char *path = hy_path_join(folder, "values"), *value = hy_asprintf("x=@%s", path);
+    char *directory = make_directory();
+    hy_cleanup_free char *path = hy_path_join(directory, "values"), *value = hy_asprintf("x=@%s", path);
     char *grid[] = {(char *)"--grid", value, (char *)"--", (char *)"t", (char *)"{x}", NULL};
     char *space[] = {(char *)"--random", (char *)"1", (char *)"--space", value,
                      (char *)"--",       (char *)"t", (char *)"{x}",     NULL};
@@ -370,7 +370,7 @@ static int spec_of_file(const char *option, const char *bytes, size_t n, Hy__Run
 
     assert_int_equal(hy_file_write(path, bytes, n, 0600), 0);
     rc = spec_of(strcmp(option, "grid") ? space : grid, ret, err);
-    remove_folder(folder);
+    remove_directory(directory);
     return rc;
 }
 
@@ -466,25 +466,25 @@ static void test_hosts_that_are_none_are_refused(void **state)
 
 static void test_programs_are_found_as_a_shell_finds_them(void **state)
 {
-    char *folder = make_folder();
-    hy_cleanup_free char *list = hy_asprintf("/nowhere:%s", folder), *found = NULL, *again = NULL;
+    char *directory = make_directory();
+    hy_cleanup_free char *list = hy_asprintf("/nowhere:%s", directory), *found = NULL, *again = NULL;
     struct hy_err err = {0};
 
     (void)state;
-    write_text(folder, "train", "#!/bin/sh\n", 0700);
-    write_text(folder, "train.py", "", 0600);
+    write_text(directory, "train", "#!/bin/sh\n", 0700);
+    write_text(directory, "train.py", "", 0600);
     assert_int_equal(hy_find_program("train", "/", list, &found, &err), 0);
     assert_non_null(strstr(found, "/train"));
-    assert_int_equal(hy_find_program("./train", folder, "", &again, &err), 0);
-    assert_int_equal(hy_find_program("train", folder, "/nowhere", &again, &err), -ENOENT);
+    assert_int_equal(hy_find_program("./train", directory, "", &again, &err), 0);
+    assert_int_equal(hy_find_program("train", directory, "/nowhere", &again, &err), -ENOENT);
     assert_non_null(strstr(err.text, "did you mean ./train?"));
-    assert_int_equal(hy_find_program("./nothing", folder, "", &again, &err), -ENOENT);
+    assert_int_equal(hy_find_program("./nothing", directory, "", &again, &err), -ENOENT);
     assert_non_null(strstr(err.text, "./nothing"));
-    assert_int_equal(hy_find_program("./train.py", folder, "", &again, &err), -EACCES);
+    assert_int_equal(hy_find_program("./train.py", directory, "", &again, &err), -EACCES);
     assert_non_null(strstr(err.text, "python3"));
-    assert_int_equal(hy_find_program("/tmp", folder, "", &again, &err), -EISDIR);
-    assert_int_equal(hy_find_program("", folder, "", &again, &err), -ENOENT);
-    remove_folder(folder);
+    assert_int_equal(hy_find_program("/tmp", directory, "", &again, &err), -EISDIR);
+    assert_int_equal(hy_find_program("", directory, "", &again, &err), -ENOENT);
+    remove_directory(directory);
 }
 
 static void test_other_programs_are_asked_for_one_line(void **state)
@@ -520,13 +520,13 @@ static void test_versions_say_what_is_known(void **state)
     assert_string_equal(json_string_value(json_object_get(o, "program")), "/bin/train");
 }
 
-static void test_a_folder_without_git_has_no_commit(void **state)
+static void test_a_directory_without_git_has_no_commit(void **state)
 {
-    char *folder = make_folder();
+    char *directory = make_directory();
 
     (void)state;
-    assert_null(hy_git_commit(folder, hy_clock_ms() + 60000));
-    remove_folder(folder);
+    assert_null(hy_git_commit(directory, hy_clock_ms() + 60000));
+    remove_directory(directory);
 }
 
 static void test_surroundings_leave_an_outer_trials_names_out(void **state)
@@ -644,7 +644,7 @@ int main(void)
         cmocka_unit_test(test_programs_are_found_as_a_shell_finds_them),
         cmocka_unit_test(test_other_programs_are_asked_for_one_line),
         cmocka_unit_test(test_versions_say_what_is_known),
-        cmocka_unit_test(test_a_folder_without_git_has_no_commit),
+        cmocka_unit_test(test_a_directory_without_git_has_no_commit),
         cmocka_unit_test(test_surroundings_leave_an_outer_trials_names_out),
         cmocka_unit_test(test_a_missing_program_is_a_mistake_of_usage),
         cmocka_unit_test(test_help_comes_from_the_tables_and_fits),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A training as it is seen: its table, its end, what its ranks print, how it scales. */
-#include "cli_bench.h"
+#include "view/view_fixture.h"
 
 #include <errno.h>
 
@@ -130,7 +130,7 @@ static void test_a_pipe_hears_of_ranks_not_of_trials(void **state)
                         "run 3 digits: 3 ranks, seed 7, logs in /p/Logs/TensorFlow/local-1/1\n"
                         "run 3 failed: 2 done, 1 failed in 42s\n"
                         "logs in /p/Logs/TensorFlow/local-1/1; 'hopyard tensorboard 3' shows them\n"
-                        "'hopyard resume 3' goes on where it was\n");
+                        "'hopyard resume 3' continues the run\n");
     hy__update__free_unpacked(u, &hy_proto_memory);
 }
 
@@ -139,8 +139,8 @@ static void test_resume_is_offered_where_it_works(void **state)
     static const struct {
         Hy__Resume how;
         const char *in_pipe, *in_table;
-    } cases[] = {{HY__RESUME__BY_PROGRAM, "'hopyard resume 3' goes on where it was\n", ", hopyard resume 3\n"},
-                 {HY__RESUME__BY_SESSION, "'experiment.resume(3, spark=spark)' goes on where it was\n",
+    } cases[] = {{HY__RESUME__BY_PROGRAM, "'hopyard resume 3' continues the run\n", ", hopyard resume 3\n"},
+                 {HY__RESUME__BY_SESSION, "'experiment.resume(3, spark=spark)' continues the run\n",
                   ", experiment.resume(3, spark=spark)\n"},
                  {HY__RESUME__NEVER, "shows them\n", "hopyard logs 3 1\n"}};
 
@@ -201,7 +201,7 @@ struct printing {
 
 static void printing_begin(struct printing *p)
 {
-    p->logdir = make_folder();
+    p->logdir = make_directory();
     for (int i = 0; i < 2; i++) {
         p->ranks[i] = hy_asprintf("%s/rank=%d", p->logdir, i);
         assert_int_equal(hy_mkdirs(p->ranks[i], 0700), 0);
@@ -212,12 +212,12 @@ static void printing_end(struct printing *p)
 {
     free(p->ranks[0]);
     free(p->ranks[1]);
-    remove_folder(p->logdir);
+    remove_directory(p->logdir);
 }
 
-static void append_to(const char *folder, const char *name, const char *text)
+static void append_to(const char *directory, const char *name, const char *text)
 {
-    hy_cleanup_free char *path = hy_asprintf("%s/%s", folder, name);
+    hy_cleanup_free char *path = hy_asprintf("%s/%s", directory, name);
     FILE *f = fopen(path, "a");
 
     assert_non_null(f);

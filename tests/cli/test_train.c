@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From words to a training: options (horovodrun's too), hosts, its description, the ranks' environment. */
-#include "cli_bench.h"
+#include "view/view_fixture.h"
 
 #include <errno.h>
 
@@ -234,27 +234,27 @@ static void test_elastic_bounds_follow_from_what_is_said(void **state)
 
 static void test_hosts_come_from_the_line_or_from_a_file(void **state)
 {
-    char *folder = make_folder();
+    char *directory = make_directory();
     hy_cleanup_spec Hy__RunSpec *s = NULL, *here = NULL, *bad = NULL;
     struct hy_err err = {0};
     char line[200];
 
     (void)state;
-    write_text(folder, "hosts", "# ours\n a slots=2\n\nme@b:3 # b\nc\n", 0600);
-    write_text(folder, "bad", "a slots=2\nb cores=3\n", 0600);
-    snprintf(line, sizeof line, "--hostfile %s/hosts true", folder);
+    write_text(directory, "hosts", "# ours\n a slots=2\n\nme@b:3 # b\nc\n", 0600);
+    write_text(directory, "bad", "a slots=2\nb cores=3\n", 0600);
+    snprintf(line, sizeof line, "--hostfile %s/hosts true", directory);
     assert_int_equal(spec_of(line, &s, &err), 0);
     assert_int_equal(s->n_hosts, 3);
     assert_string_equal(s->hosts[1]->host, "me@b");
     assert_int_equal(s->hosts[1]->slots, 3);
     assert_int_equal(s->ranks, 6); /* all there are */
-    snprintf(line, sizeof line, "-hostfile %s/bad true", folder);
+    snprintf(line, sizeof line, "-hostfile %s/bad true", directory);
     assert_int_equal(spec_of(line, &bad, &err), -EINVAL);
     assert_non_null(strstr(err.text, "bad, line 2: 'cores=3' is not understood; a line is: HOST slots=N"));
     assert_int_equal(spec_of("-np 2 -H localhost:4 true", &here, &err), 0);
     assert_int_equal(here->n_hosts, 0); /* this machine needs no ssh */
     assert_int_equal(here->ranks, 2);
-    remove_folder(folder);
+    remove_directory(directory);
 }
 
 static void test_a_training_that_cannot_be_is_refused_with_a_sentence(void **state)
@@ -367,14 +367,14 @@ static void test_what_horovodrun_says_of_hosts_and_stalls_is_kept_with_the_run(v
 
 /* ---- horovodrun's file of options ------------------------------------------------------ */
 
-static int config_of(const char *folder, const char *text, const char *options, struct hy_config *ret, struct hy_err *err)
+static int config_of(const char *directory, const char *text, const char *options, struct hy_config *ret, struct hy_err *err)
 {
     hy_cleanup_args struct hy_args args = {0};
     char line[300];
     int rc;
 
-    write_text(folder, "c.yaml", text, 0600);
-    snprintf(line, sizeof line, "-np 2 --config-file %s/c.yaml %s true", folder, options);
+    write_text(directory, "c.yaml", text, 0600);
+    snprintf(line, sizeof line, "-np 2 --config-file %s/c.yaml %s true", directory, options);
     rc = parse(line, &args, err);
     return rc < 0 ? rc : hy_config_read(&args, ret, err);
 }
@@ -386,12 +386,12 @@ static void test_a_config_file_says_what_the_command_line_could_say(void **state
                                "timeline:\n    filename: \"t#1.json\"   # here\n    mark_cycles: on\n\n"
                                "stall_check:\n  enabled: false\n  warning_time_seconds: 30\n  shutdown_time_seconds: ~\n"
                                "library_options:\n  ccl_bgt_affinity: 2\nlogging:\n  level: DEBUG\n  with_timestamp: false\n";
-    char *folder = make_folder();
+    char *directory = make_directory();
     hy_cleanup_config struct hy_config c = {0}, over = {0};
     struct hy_err err = {0};
 
     (void)state;
-    assert_int_equal(config_of(folder, text, "", &c, &err), 0);
+    assert_int_equal(config_of(directory, text, "", &c, &err), 0);
     assert_string_equal(hy_args_get(&c.args, "fusion-threshold-mb"), "32");
     assert_true(hy_args_has(&c.args, "gloo"));
     assert_true(hy_args_has(&c.args, "no-hierarchical-allreduce"));
@@ -406,10 +406,10 @@ static void test_a_config_file_says_what_the_command_line_could_say(void **state
     assert_string_equal(hy_args_get(&c.args, "log-level"), "DEBUG");
     assert_true(hy_args_has(&c.args, "log-without-timestamp"));
     assert_string_equal(hy_args_get(&c.args, "num-proc"), "2");
-    assert_int_equal(config_of(folder, text, "--timeline-filename mine --stall-check", &over, &err), 0);
+    assert_int_equal(config_of(directory, text, "--timeline-filename mine --stall-check", &over, &err), 0);
     assert_string_equal(hy_args_get(&over.args, "timeline-filename"), "mine");
     assert_false(hy_args_has(&over.args, "no-stall-check")); /* the command line counts more */
-    remove_folder(folder);
+    remove_directory(directory);
 }
 
 static void test_a_config_file_that_is_not_understood_is_refused_with_its_line(void **state)
@@ -426,18 +426,18 @@ static void test_a_config_file_that_is_not_understood_is_refused_with_its_line(v
         {"controller: smoke\n", "line 1: the controller is gloo or mpi, not 'smoke'"},
         {"timeline: t.json\n", "line 1: put the settings of 'timeline' below it, indented"},
     };
-    char *folder = make_folder();
+    char *directory = make_directory();
 
     (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         hy_cleanup_config struct hy_config c = {0};
         struct hy_err err = {0};
 
-        assert_int_equal(config_of(folder, cases[i].text, "", &c, &err), -EINVAL);
+        assert_int_equal(config_of(directory, cases[i].text, "", &c, &err), -EINVAL);
         if (!strstr(err.text, cases[i].sentence))
             fail_msg("'%s' is not in '%s'", cases[i].sentence, err.text);
     }
-    remove_folder(folder);
+    remove_directory(directory);
 }
 
 /* ---- without memory ------------------------------------------------------------------ */

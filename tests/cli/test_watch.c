@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line as the client of a driver (a played one), in a terminal and in a pipe. */
-#include "cli_yard.h"
+#include "project_fixture.h"
 
 #include <poll.h>
 #include <pty.h>
@@ -33,7 +33,7 @@ enum play {
 
 struct part {
     enum play play;
-    struct yard *yard;
+    struct project_fixture *project;
     uv_loop_t loop;
     struct hy_local *local;
     int calls;
@@ -55,7 +55,7 @@ static void add_note(struct part *p, const char *note)
 {
     struct hy_err err = {0};
 
-    if (hy_store_note_add(p->yard->store, p->yard->run, &(struct hy_note_row){.time = 1, .text = note}, &err) < 0 || hy_store_commit(p->yard->store, &err) < 0)
+    if (hy_store_note_add(p->project->store, p->project->run, &(struct hy_note_row){.time = 1, .text = note}, &err) < 0 || hy_store_commit(p->project->store, &err) < 0)
         _exit(1);
 }
 
@@ -71,7 +71,7 @@ static void tell(struct part *p, struct hy_local_conn *c, int ended, const char 
     uint8_t bytes[4096];
 
     running.state = (char *)"running";
-    u.run = p->yard->run;
+    u.run = p->project->run;
     u.name = (char *)"digits";
     u.state = (char *)state;
     u.last = strcmp(state, "running") != 0;
@@ -80,7 +80,7 @@ static void tell(struct part *p, struct hy_local_conn *c, int ended, const char 
     u.stopped = strcmp(state, "stopped") == 0;
     u.ended = pointers;
     u.n_ended = older ? (size_t)ended : 0;
-    u.ended_seq = older ? 0 : 2 * (uint64_t)ended + 1; /* cli_yard.h */
+    u.ended_seq = older ? 0 : 2 * (uint64_t)ended + 1; /* project_fixture.h */
     u.running = &running_pointer;
     u.n_running = u.last ? 0 : 1;
     u.left_ms = -1;
@@ -110,15 +110,15 @@ static void end_run(struct part *p, struct hy_local_conn *c, enum hy_run_state s
 {
     struct hy_err err = {0};
 
-    hy_store_run_state(p->yard->store, p->yard->run, state, NULL, &err);
-    hy_store_commit(p->yard->store, &err);
+    hy_store_run_state(p->project->store, p->project->run, state, NULL, &err);
+    hy_store_commit(p->project->store, &err);
     tell(p, c, state == HY_RUN_STOPPED ? 2 : 3, hy_run_state_name(state), NULL);
     hy_local_end(c);
 }
 
 static void lose_trials(struct part *p)
 {
-    hy_cleanup_free char *path = hy_path_join(hy_store_dir_path(p->yard->store), "store.db");
+    hy_cleanup_free char *path = hy_path_join(hy_store_dir_path(p->project->store), "store.db");
     sqlite3 *db;
 
     if (!path || sqlite3_open(path, &db) != SQLITE_OK ||
@@ -170,10 +170,10 @@ static void on_message(void *arg, struct hy_local_conn *c, const uint8_t *bytes,
 }
 
 /* In the child: holds the run's lock and answers until it is killed. */
-static void play_driver(struct yard *y, enum play play, int ready)
+static void play_driver(struct project_fixture *y, enum play play, int ready)
 {
     static const struct hy_local_events events = {on_open, on_message, on_open};
-    struct part part = {.play = play, .yard = y};
+    struct part part = {.play = play, .project = y};
     struct hy_err err = {0};
     char *path;
 
@@ -191,7 +191,7 @@ static void play_driver(struct yard *y, enum play play, int ready)
     _exit(0);
 }
 
-static pid_t driver_start(struct yard *y, enum play play)
+static pid_t driver_start(struct project_fixture *y, enum play play)
 {
     int ready[2];
     char byte;
@@ -224,7 +224,7 @@ struct client {
 };
 
 /* In the child: the program itself. */
-static void be_client(struct yard *y, char **words)
+static void be_client(struct project_fixture *y, char **words)
 {
     char *argv[12] = {(char *)"hopyard"};
     int n = 1;
@@ -244,7 +244,7 @@ static void be_client(struct yard *y, char **words)
     exit(hy_cli_main(n, argv)); /* not _exit: leaks are looked for */
 }
 
-static struct client client_start(struct yard *y, bool terminal, char **words)
+static struct client client_start(struct project_fixture *y, bool terminal, char **words)
 {
     struct winsize size = {.ws_row = 20, .ws_col = 80};
     struct client c = {.fd = -1};
@@ -327,7 +327,7 @@ static void assert_ends(struct client *c, int status)
 
 static void test_a_terminal_gets_a_live_table_and_a_summary(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_END);
     struct client c = client_start(y, true, WORDS("attach"));
 
@@ -336,12 +336,12 @@ static void test_a_terminal_gets_a_live_table_and_a_summary(void **state)
     client_awaits(&c, "hopyard show 1");
     assert_ends(&c, HY_EXIT_OK);
     driver_end(driver);
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_ctrl_c_asks_and_the_terminal_is_as_it_was(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_RUN);
     struct client c = client_start(y, true, WORDS("attach"));
     struct termios live, after;
@@ -359,18 +359,18 @@ static void test_ctrl_c_asks_and_the_terminal_is_as_it_was(void **state)
     client_awaits(&c, QUESTION);
     client_types(&c, "d");
     client_awaits(&c, "\033[?25h");
-    client_awaits(&c, "run 1 goes on");
+    client_awaits(&c, "run 1 continues");
     assert_int_equal(tcgetattr(c.fd, &after), 0);
     assert_true((after.c_lflag & (ECHO | ICANON)) == (ECHO | ICANON));
     assert_ends(&c, HY_EXIT_OK);
     assert_int_equal(kill(driver, 0), 0);
     driver_end(driver);
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_s_stops_the_run_and_answers_130(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_RUN);
     struct client c = client_start(y, true, WORDS("attach"));
 
@@ -382,12 +382,12 @@ static void test_s_stops_the_run_and_answers_130(void **state)
     client_awaits(&c, "stopped  run 1 digits");
     assert_ends(&c, HY_EXIT_STOPPED);
     driver_end(driver);
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_a_second_ctrl_c_stops_too(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_RUN);
     struct client c = client_start(y, true, WORDS("attach"));
 
@@ -398,12 +398,12 @@ static void test_a_second_ctrl_c_stops_too(void **state)
     client_types(&c, "\003");
     assert_ends(&c, HY_EXIT_STOPPED);
     driver_end(driver);
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_a_terminal_that_changes_its_size_gets_a_new_frame(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_RUN);
     struct client c = client_start(y, true, WORDS("attach"));
     struct winsize small = {.ws_row = 6, .ws_col = 24};
@@ -415,12 +415,12 @@ static void test_a_terminal_that_changes_its_size_gets_a_new_frame(void **state)
     assert_int_equal(kill(c.pid, SIGHUP), 0);
     assert_ends(&c, HY_EXIT_OK);
     driver_end(driver);
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_a_pipe_is_told_of_each_trial_once(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_HANG_UP);
     struct client c = client_start(y, false, WORDS("attach"));
 
@@ -429,12 +429,12 @@ static void test_a_pipe_is_told_of_each_trial_once(void **state)
                       "run 1 done: 3 done");
     assert_ends(&c, HY_EXIT_OK);
     driver_end(driver);
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_a_driver_that_sends_the_trials_itself_is_understood(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_OLDER);
     struct client c = client_start(y, false, WORDS("attach"));
 
@@ -443,12 +443,12 @@ static void test_a_driver_that_sends_the_trials_itself_is_understood(void **stat
                   "[1/3] trial 1 done  x=1  1.0s\n[2/3] trial 2 done  x=2  1.0s\n[3/3] trial 3 done  x=3  1.0s\nrun 1 done: 3 done");
     assert_ends(&c, HY_EXIT_OK);
     driver_end(driver);
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_an_interrupt_in_a_pipe_stops_the_run(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_RUN);
     struct client c = client_start(y, false, WORDS("attach", (char *)"--json"));
 
@@ -458,27 +458,27 @@ static void test_an_interrupt_in_a_pipe_stops_the_run(void **state)
     client_awaits(&c, "\"state\": \"stopped\"");
     assert_ends(&c, HY_EXIT_STOPPED);
     driver_end(driver);
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_a_terminate_leaves_the_run_alone(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_RUN);
     struct client c = client_start(y, false, WORDS("attach"));
 
     (void)state;
     client_awaits(&c, "[2/3]");
     assert_int_equal(kill(c.pid, SIGTERM), 0);
-    client_awaits(&c, "come back with: hopyard attach 1");
+    client_awaits(&c, "watch it with: hopyard attach 1");
     assert_ends(&c, HY_EXIT_OK);
     driver_end(driver);
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_a_reader_who_leaves_does_not_end_the_run(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_END);
     struct client c = {0};
     int ends[2], status;
@@ -497,12 +497,12 @@ static void test_a_reader_who_leaves_does_not_end_the_run(void **state)
     assert_int_equal(waitpid(c.pid, &status, 0), c.pid);
     assert_true(WIFEXITED(status)); /* and not by SIGPIPE */
     driver_end(driver);
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_a_driver_that_dies_is_missed(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_DIE);
     struct client c = client_start(y, false, WORDS("attach"));
 
@@ -513,7 +513,7 @@ static void test_a_driver_that_dies_is_missed(void **state)
     client_awaits(&c, "run-1.log");
     assert_ends(&c, HY_EXIT_FAILED);
     driver_end(driver);
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_an_interrupted_notebook_leaves_the_run_alone_and_says_nothing(void **state)
@@ -522,7 +522,7 @@ static void test_an_interrupted_notebook_leaves_the_run_alone_and_says_nothing(v
 
     (void)state;
     for (size_t i = 0; i < HY_COUNT(signals); i++) {
-        struct yard *y = yard_new(HY_RUN_RUNNING);
+        struct project_fixture *y = project_new(HY_RUN_RUNNING);
         pid_t driver = driver_start(y, PLAY_RUN);
         struct client c = client_start(y, false, WORDS("attach", (char *)"--html"));
 
@@ -536,13 +536,13 @@ static void test_an_interrupted_notebook_leaves_the_run_alone_and_says_nothing(v
         assert_null(strstr(hy_buf_cstr(&c.said), "stopped"));
         hy_buf_done(&c.said);
         driver_end(driver);
-        yard_free(y);
+        project_free(y);
     }
 }
 
 static void test_the_last_fragment_for_a_notebook_is_the_end(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_END);
     struct client c = client_start(y, false, WORDS("attach", (char *)"--html"));
     const char *said;
@@ -556,12 +556,12 @@ static void test_the_last_fragment_for_a_notebook_is_the_end(void **state)
     assert_non_null(strstr(said, "hopyard tensorboard 1"));
     hy_buf_done(&c.said);
     driver_end(driver);
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_a_notebook_hears_of_a_driver_that_died(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_DIE);
     struct client c = client_start(y, false, WORDS("attach", (char *)"--html"));
 
@@ -570,14 +570,14 @@ static void test_a_notebook_hears_of_a_driver_that_died(void **state)
     client_awaits(&c, "interrupted");
     assert_ends(&c, HY_EXIT_FAILED);
     driver_end(driver);
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_a_store_that_cannot_be_read_is_named_and_the_end_is_told(void **state)
 {
     (void)state;
     for (int terminal = 0; terminal < 2; terminal++) {
-        struct yard *y = yard_new(HY_RUN_RUNNING);
+        struct project_fixture *y = project_new(HY_RUN_RUNNING);
         pid_t driver = driver_start(y, PLAY_DAMAGE);
         struct client c = client_start(y, terminal, WORDS("attach"));
 
@@ -586,12 +586,12 @@ static void test_a_store_that_cannot_be_read_is_named_and_the_end_is_told(void *
         client_awaits(&c, terminal ? "done  run 1 digits  3 of 3 trials" : "run 1 done: 3 done");
         assert_ends(&c, HY_EXIT_FAILED);
         driver_end(driver);
-        yard_free(y);
+        project_free(y);
     }
 }
 
 /* Without files, which take longer. */
-static void end_trial(struct yard *y, int64_t number, int64_t ended_seq)
+static void end_trial(struct project_fixture *y, int64_t number, int64_t ended_seq)
 {
     hy_cleanup_free char *params = hy_asprintf("{\"x\": %lld}", (long long)number);
     struct hy_trial_row row = {.number = number, .params = params, .state = HY_TRIAL_DONE, .ended_seq = ended_seq};
@@ -604,7 +604,7 @@ static void end_trial(struct yard *y, int64_t number, int64_t ended_seq)
 /* A run of more trials than are read at once. */
 static void test_a_long_history_is_told_in_the_order_of_the_ends(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct project_fixture *y = project_new(HY_RUN_RUNNING);
     struct hy_err err = {0};
     struct client c;
     char line[64];
@@ -623,12 +623,12 @@ static void test_a_long_history_is_told_in_the_order_of_the_ends(void **state)
     }
     client_awaits(&c, "run 1 done: 1298 done, 1 failed");
     assert_ends(&c, HY_EXIT_FAILED);
-    yard_free(y);
+    project_free(y);
 }
 
 static void test_a_driver_that_refuses_is_quoted(void **state)
 {
-    struct yard *y = yard_new(HY_RUN_RUNNING);
+    struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_REFUSE);
     struct client c = client_start(y, false, WORDS("attach"));
 
@@ -636,7 +636,7 @@ static void test_a_driver_that_refuses_is_quoted(void **state)
     client_awaits(&c, "hopyard attach: not for you");
     assert_ends(&c, HY_EXIT_FAILED);
     driver_end(driver);
-    yard_free(y);
+    project_free(y);
 }
 
 int main(void)

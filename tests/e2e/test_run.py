@@ -125,7 +125,7 @@ def test_a_failed_trial_says_why_and_the_run_answers_1(yard: Yard) -> None:
 def test_a_run_whose_trials_all_failed_has_failed(yard: Yard) -> None:
     mended = yard.project / "mended"
     p = yard.run("run", "--grid", "x=1,2", "--", "sh", "-c", f"[ -e {mended} ]", rc=1)
-    assert "run 1 failed: 0 done, 2 failed" in p.stdout and "'hopyard resume 1' tries the failed trials again" in p.stdout
+    assert "run 1 failed: 0 done, 2 failed" in p.stdout and "'hopyard resume 1' retries the failed trials" in p.stdout
     (row,) = json.loads(yard.run("ls", "--json").stdout)
     assert row["state"] == "failed" and json.loads(yard.run("show", "--json").stdout)["run"]["state"] == "failed"
     assert re.search(r"failed +0/2 \(2 failed\)", yard.run("ls").stdout)

@@ -83,7 +83,7 @@ def test_horovodrun_leaves_its_ranks_only_to_whom_asks_for_it(horovodrun: Yard, 
     terminal.key("C-c")
     terminal.see(r"\(d\)")
     terminal.key("d")
-    terminal.see("run 2 goes on")
+    terminal.see("run 2 continues")
     wait_for(lambda: not horovodrun.processes(r"hopyard horovodrun"), "the command ends")
     assert len(sleepers(horovodrun)) == 2 and horovodrun.state(2) == "running"
     subprocess.run([hopyard, "stop", "2"], env=horovodrun.env, cwd=horovodrun.project, check=True, capture_output=True)

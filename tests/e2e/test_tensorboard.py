@@ -158,7 +158,7 @@ def test_a_run_started_with_it_ends_it(yard: Yard) -> None:
 def test_a_detached_run_has_one_that_ends_with_its_driver(yard: Yard) -> None:
     yard.env["HOPYARD_PYTHON"] = sys.executable
     said = yard.run("run", "--tensorboard", "--detach", "--", "sleep", 1000).stdout
-    assert re.match(r"tensorboard http://127\.0\.0\.1:\d+/\nrun 1 goes on", said), said
+    assert re.match(r"tensorboard http://127\.0\.0\.1:\d+/\nrun 1 continues", said), said
     wait_for(lambda: yard.processes(VIEWER), "it starts")
     yard.run("stop")
     wait_gone(yard)
@@ -234,7 +234,7 @@ def test_bad_words_get_a_sentence(yard: Yard, gate: Path) -> None:
     (yard.project / "7").mkdir()
     assert "hopyard tensorboard ./7" in yard.run("tensorboard", "7", rc=1).stderr
     p = yard.run("tensorboard", rc=1, env={"HOPYARD_PYTHON": "no-such-python"})
-    assert "$HOPYARD_PYTHON: there is no program 'no-such-python'" in p.stderr and p.stdout == ""
+    assert "$HOPYARD_PYTHON: program 'no-such-python' is not in PATH" in p.stderr and p.stdout == ""
     assert "choose one" in yard.run("attach", "--json", "--html", rc=2).stderr
 
 

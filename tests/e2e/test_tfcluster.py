@@ -228,7 +228,7 @@ for sys.executable in ("/nowhere/python", "{bad}", "{ends}"):
 say(errors=errors)
 """)
     none, *others = said["errors"]
-    assert none[1].startswith("there is no program '/nowhere/python'")
+    assert none[1].startswith("program '/nowhere/python' does not exist")
     for (kind, text), end in zip(others, [f"cannot start '{bad}'", "status 7"]):
         assert kind == "TrialsFailed" and f" 0 on {os.uname().nodename}" in text.splitlines()[0] and end in text, text
 

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A project with a run in its store, for test_look.c and test_watch.c. */
-#ifndef HY_TESTS_CLI_YARD_H
-#define HY_TESTS_CLI_YARD_H
+/* A project with one run in its store, for test_look.c and test_watch.c. */
+#ifndef HY_TESTS_CLI_PROJECT_FIXTURE_H
+#define HY_TESTS_CLI_PROJECT_FIXTURE_H
 
-#include "cli_bench.h"
+#include "view/view_fixture.h"
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "store/store.h"
 
-struct yard {
+struct project_fixture {
     char *project;
     struct hy_store *store;
     int64_t run;
     char *logdir;
 };
 
-static inline void add_trial(struct yard *y, int64_t number, enum hy_trial_state state, double value,
+static inline void add_trial(struct project_fixture *y, int64_t number, enum hy_trial_state state, double value,
                              const char *message)
 {
     hy_cleanup_free char *params = hy_asprintf("{\"x\": %lld}", (long long)number),
@@ -28,7 +28,7 @@ static inline void add_trial(struct yard *y, int64_t number, enum hy_trial_state
                                .attempts = 1,
                                .started = 1000,
                                .asked_seq = 2 * number};
-    hy_cleanup_free char *used = NULL, *folder = NULL;
+    hy_cleanup_free char *used = NULL, *directory = NULL;
     struct hy_err err = {0};
 
     assert_int_equal(hy_store_trial_add(y->store, y->run, &row, &used, &err), 0);
@@ -40,16 +40,16 @@ static inline void add_trial(struct yard *y, int64_t number, enum hy_trial_state
     row.told_seq = row.ended_seq = 2 * number + 1;
     if (state != HY_TRIAL_RUNNING)
         assert_int_equal(hy_store_trial_end(y->store, y->run, &row, &err), 0);
-    folder = hy_path_join(y->logdir, used);
-    assert_int_equal(hy_mkdirs(folder, 0700), 0);
-    write_text(folder, "stdout", number % 2 ? "odd\n" : "even\n", 0600);
-    write_text(folder, "stderr", "trouble", 0600);
+    directory = hy_path_join(y->logdir, used);
+    assert_int_equal(hy_mkdirs(directory, 0700), 0);
+    write_text(directory, "stdout", number % 2 ? "odd\n" : "even\n", 0600);
+    write_text(directory, "stderr", "trouble", 0600);
 }
 
 /* A project with one run: three trials have ended, one was running when its driver died. */
-static inline struct yard *yard_new(enum hy_run_state state)
+static inline struct project_fixture *project_new(enum hy_run_state state)
 {
-    struct yard *y = calloc(1, sizeof *y);
+    struct project_fixture *y = calloc(1, sizeof *y);
     struct hy_err err = {0};
     struct hy_run_row row = {.name = "digits",
                              .app_id = "local-1",
@@ -64,7 +64,7 @@ static inline struct yard *yard_new(enum hy_run_state state)
                              .created = 1000,
                              .total = 5};
 
-    y->project = make_folder();
+    y->project = make_directory();
     y->logdir = hy_asprintf("%s/Logs/TensorFlow/local-1/1", y->project);
     row.logdir = y->logdir;
     if (hy_store_open(y->project, HY_STORE_WRITE, &y->store, &err) < 0)
@@ -81,28 +81,28 @@ static inline struct yard *yard_new(enum hy_run_state state)
     return y;
 }
 
-static inline void yard_free(struct yard *y)
+static inline void project_free(struct project_fixture *y)
 {
     hy_store_close(y->store);
-    remove_folder(y->project);
+    remove_directory(y->project);
     free(y->logdir);
     free(y);
 }
 
-/* Sockets of their own, whoever else runs here. */
+/* A private runtime directory, so that sockets of other runs on this machine do not interfere. */
 static char *runtime;
 
 static inline int make_runtime(void **state)
 {
     (void)state;
-    runtime = make_folder();
+    runtime = make_directory();
     return setenv("XDG_RUNTIME_DIR", runtime, 1);
 }
 
 static inline int remove_runtime(void **state)
 {
     (void)state;
-    remove_folder(runtime);
+    remove_directory(runtime);
     return 0;
 }
 

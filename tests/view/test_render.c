@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From updates to what is seen: tables, summaries, lines for pipes and programs, the screen, logs. */
-#include "cli_bench.h"
+#include "view_fixture.h"
 
 #include <jansson.h>
 

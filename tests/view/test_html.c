@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A run in a notebook: what the fragment says, and what it never lets through. */
-#include "cli_bench.h"
+#include "view_fixture.h"
 
 #include "view/live_view.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Words, folders, and updates as a driver sends them, for test_options.c,
- * test_render.c, and by cli_yard.h for test_look.c and test_watch.c.
+ * Styles, temporary directories, and updates as a driver sends them, for the
+ * suites of view and cli.
  */
-#ifndef HY_TESTS_CLI_BENCH_H
-#define HY_TESTS_CLI_BENCH_H
+#ifndef HY_TESTS_VIEW_FIXTURE_H
+#define HY_TESTS_VIEW_FIXTURE_H
 
 #include "support.h"
 
@@ -101,8 +101,8 @@ static inline Hy__Update *last_update(void)
     return u;
 }
 
-/* A folder of the test's own, removed with hy_remove_tree. */
-static inline char *make_folder(void)
+/* A new temporary directory; remove_directory removes it. */
+static inline char *make_directory(void)
 {
     char *path = strdup("/tmp/hy-cli-XXXXXX");
 
@@ -111,21 +111,21 @@ static inline char *make_folder(void)
     return path;
 }
 
-static inline void remove_folder(char *path)
+static inline void remove_directory(char *path)
 {
     assert_int_equal(hy_remove_tree(path), 0);
     free(path);
 }
 
-static inline void write_text(const char *folder, const char *name, const char *text, mode_t mode)
+static inline void write_text(const char *directory, const char *name, const char *text, mode_t mode)
 {
-    hy_cleanup_free char *path = hy_path_join(folder, name);
+    hy_cleanup_free char *path = hy_path_join(directory, name);
 
     assert_int_equal(hy_file_write(path, text, strlen(text), 0600), 0);
     assert_int_equal(chmod(path, mode), 0);
 }
 
-/* Where each suite begins: no terminal, no project. */
+/* Each suite starts without a terminal and without a project. */
 static inline void begin_plain(void)
 {
     setenv("TERM", "dumb", 1);
