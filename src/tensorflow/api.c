@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds TensorFlow's C API in the process, and says things in its words.
+ * Looks up TensorFlow's C API in the process, and converts types and errors.
  *
- * TensorFlow's libraries are not in the global scope in every version (2.12:
- * a plain undefined symbol is not found), but they can be opened by name where
- * they are loaded already.
+ * TensorFlow's libraries are not in the global scope in every version (in 2.12
+ * an undefined symbol is not resolved), but libraries that are already loaded
+ * can be opened by name.
  */
 #include "tensorflow/tf_api.h"
 
@@ -26,7 +26,7 @@ void *hy_tf_symbol(const char *name)
         void *symbol = library ? dlsym(library, name) : NULL;
 
         if (library)
-            dlclose(library); /* gives back what dlopen counted; TensorFlow itself holds it */
+            dlclose(library); /* only drops the reference; TensorFlow keeps the library loaded */
         if (symbol)
             return symbol;
     }
@@ -82,7 +82,7 @@ static void release(void *data, size_t bytes, void *arg)
     free(data);
 }
 
-/* In pages of 4 KB the first touch of 64 MB costs more than their reduction. */
+/* Huge pages: with pages of 4 KB the first touch of 64 MB takes longer than their reduction. */
 TF_Tensor *hy_tf_allocate(TF_DataType type, const int64_t *dims, int dim_count, size_t bytes)
 {
     const size_t huge = 2u << 20;
@@ -93,12 +93,12 @@ TF_Tensor *hy_tf_allocate(TF_DataType type, const int64_t *dims, int dim_count, 
     data = aligned_alloc(huge, (bytes + huge - 1) & ~(huge - 1));
     if (!data)
         return NULL;
-    (void)madvise(data, bytes, MADV_HUGEPAGE); /* where there are none, small ones do */
+    (void)madvise(data, bytes, MADV_HUGEPAGE); /* optional */
     return hy_tf.NewTensor(type, dims, dim_count, data, bytes, release, NULL);
 }
 
-/* Horovod's users catch these; its elastic mode takes UNKNOWN for the loss of a rank. */
-static TF_Code code_of(int error)
+/* Horovod's users catch these codes; its elastic mode treats UNKNOWN as the loss of a rank. */
+static TF_Code status_code(int error)
 {
     switch (-error) {
     case EBADMSG:
@@ -121,7 +121,7 @@ void hy_tf_fail(TF_OpKernelContext *ctx, const struct hy_err *err)
 {
     hy_cleanup_status TF_Status *status = hy_tf.NewStatus();
 
-    hy_tf.SetStatus(status, code_of(err->code), err->text);
+    hy_tf.SetStatus(status, status_code(err->code), err->text);
     hy_tf.OpKernelContext_Failure(ctx, status);
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * HopyardFeed: the next batch of a feed, as tensors; a ragged column is its values
- * and where its rows end. It waits for a tenth of a second and no longer: then
- * `state` says that there is nothing yet, and tensors have no rows. TensorFlow's C
- * API does not tell a kernel that its step was cancelled, but looks itself between
- * one call and the next.
+ * HopyardFeed: the next batch of a feed, as tensors; a ragged column has a tensor of
+ * values and one of row ends. It waits for a tenth of a second at most: then `state`
+ * reports that there is no batch yet, and the tensors have no rows. TensorFlow's C
+ * API does not notify a kernel that its step was cancelled; TensorFlow checks that
+ * between two calls.
  */
 #include "tensorflow/ops.h"
 
@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "tensorflow/memory.h"
 
-#define TEXT_SIZE 24 /* of TensorFlow's string, on all machines of 64 bits */
+#define TEXT_SIZE 24 /* of TensorFlow's string, on all 64-bit machines */
 
 static const TF_DataType types[HY_DTYPES] = {
     [HY_DTYPE_BOOL] = TF_BOOL,     [HY_DTYPE_INT8] = TF_INT8,       [HY_DTYPE_INT16] = TF_INT16,
@@ -25,9 +25,9 @@ static const TF_DataType types[HY_DTYPES] = {
     [HY_DTYPE_BYTES] = TF_STRING,  [HY_DTYPE_STR] = TF_STRING,
 };
 
-/* ---- texts ------------------------------------------------------------------------------- */
+/* ---- strings ----------------------------------------------------------------------------- */
 
-/* Found when the op is registered. Without them feeds have no texts, and the other ops are there all the same. */
+/* Looked up when the op is registered. Without them only feeds with strings fail. */
 static struct {
     void (*init)(void *text);
     void (*copy)(void *to, const char *text, size_t n);
@@ -52,7 +52,7 @@ static void drop_text(void *text)
     strings.done(text);
 }
 
-static const struct hy_gather_sink how = {.take = hy_memory_take, .drop = hy_memory_drop,
+static const struct hy_gather_sink sink = {.take = hy_memory_alloc, .drop = hy_memory_free,
                                          .text_size = TEXT_SIZE, .put_text = put_text, .drop_text = drop_text};
 
 /* ---- tensors ------------------------------------------------------------------------------ */
@@ -61,7 +61,7 @@ static void release(void *data, size_t bytes, void *arg)
 {
     (void)bytes;
     (void)arg;
-    hy_memory_drop(data);
+    hy_memory_free(data);
 }
 
 static void release_texts(void *data, size_t bytes, void *arg)
@@ -69,10 +69,10 @@ static void release_texts(void *data, size_t bytes, void *arg)
     (void)arg;
     for (size_t at = 0; at < bytes; at += TEXT_SIZE)
         drop_text((uint8_t *)data + at);
-    hy_memory_drop(data);
+    hy_memory_free(data);
 }
 
-/* The column's memory becomes the tensor's. */
+/* The tensor takes the column's memory. */
 static TF_Tensor *take_values(struct hy_gathered_column *c, uint64_t rows)
 {
     const TF_DataType type = types[c->like.dtype];
@@ -87,7 +87,7 @@ static TF_Tensor *take_values(struct hy_gathered_column *c, uint64_t rows)
         return hy_tf.AllocateTensor(type, dims, (int)c->like.dims + 1, 0);
     tensor = hy_tf.NewTensor(type, dims, (int)c->like.dims + 1, c->values, c->values_n,
                              type == TF_STRING ? release_texts : release, NULL);
-    c->values = NULL; /* also where TensorFlow has copied it, or could not: it calls release then */
+    c->values = NULL; /* TensorFlow calls `release` even if it copies the data, or fails to */
     c->values_n = 0;
     return tensor;
 }
@@ -112,7 +112,7 @@ static int set_output(TF_OpKernelContext *ctx, int index, TF_Tensor *made, struc
     if (!tensor)
         return hy_err_oom(err);
     if (index >= hy_tf.NumOutputs(ctx) || hy_tf.ExpectedOutputDataType(ctx, index) != hy_tf.TensorType(tensor))
-        return hy_err_set(err, -EINVAL, "HopyardFeed: Tout does not say what the feed's columns are");
+        return hy_err_set(err, -EINVAL, "HopyardFeed: Tout does not match the types of the feed's columns");
     hy_tf.SetOutput(ctx, index, tensor, status);
     return hy_tf.GetCode(status) == TF_OK ? 0 : hy_err_set(err, -EPROTO, "HopyardFeed: %s", hy_tf.Message(status));
 }
@@ -140,7 +140,7 @@ static int set_columns(TF_OpKernelContext *ctx, struct hy_gathered *g, int *inde
     return 0;
 }
 
-/* A feed that is not there any more has no columns: something of each type. */
+/* A feed that has been closed has no columns: sets an empty tensor for each remaining output. */
 static int set_rest(TF_OpKernelContext *ctx, int index, struct hy_err *err)
 {
     int rc = 0;
@@ -151,7 +151,7 @@ static int set_rest(TF_OpKernelContext *ctx, int index, struct hy_err *err)
     return rc;
 }
 
-static int give(TF_OpKernelContext *ctx, int state, struct hy_gathered *g, struct hy_err *err)
+static int set_outputs(TF_OpKernelContext *ctx, int state, struct hy_gathered *g, struct hy_err *err)
 {
     int index = 1, rc = set_state(ctx, state, err);
 
@@ -162,7 +162,7 @@ static int give(TF_OpKernelContext *ctx, int state, struct hy_gathered *g, struc
 
 /* ---- the op -------------------------------------------------------------------------------- */
 
-static bool wants_texts(TF_OpKernelContext *ctx)
+static bool has_strings(TF_OpKernelContext *ctx)
 {
     for (int i = 1; i < hy_tf.NumOutputs(ctx); i++)
         if (hy_tf.ExpectedOutputDataType(ctx, i) == TF_STRING)
@@ -178,11 +178,11 @@ static int run(int64_t feed, TF_OpKernelContext *ctx, struct hy_err *err)
 
     if (!bridge)
         return err->code;
-    if (!bridge->batch || (wants_texts(ctx) && !(strings.init && strings.copy && strings.done)))
-        return hy_err_set(err, -EPROTO, "HopyardFeed: this TensorFlow has no strings in its C API; use columns");
-    rc = bridge->batch(feed, &how, &g, err);
+    if (!bridge->batch || (has_strings(ctx) && !(strings.init && strings.copy && strings.done)))
+        return hy_err_set(err, -EPROTO, "HopyardFeed: the C API of this TensorFlow has no strings; use columns()");
+    rc = bridge->batch(feed, &sink, &g, err);
     if (rc >= 0)
-        rc = give(ctx, rc, &g, err);
+        rc = set_outputs(ctx, rc, &g, err);
     hy_gathered_done(&g);
     return rc;
 }

@@ -11,8 +11,8 @@
 #include "fs/fs.h"
 #include "hdfs/hdfs.h"
 
-/* As TensorFlow itself takes errors of files of this machine; where it matters, what it or Keras tries again. */
-static TF_Code code_of(int64_t rc)
+/* The codes that TensorFlow uses for local files; TensorFlow and Keras retry after some of them. */
+static TF_Code status_code(int64_t rc)
 {
     switch (-rc) {
     case ENOENT:
@@ -41,9 +41,9 @@ static TF_Code code_of(int64_t rc)
     case ENOSYS:
     case EXDEV:
         return TF_UNIMPLEMENTED;
-    case EBADMSG: /* no replica with the right checksum */
+    case EBADMSG: /* no replica with a valid checksum */
         return TF_DATA_LOSS;
-    case ESTALE: /* another has taken the file over */
+    case ESTALE: /* another client has taken over the lease of the file */
         return TF_ABORTED;
     case EROFS: /* safe mode */
     case EAGAIN:
@@ -63,13 +63,13 @@ static TF_Code code_of(int64_t rc)
     }
 }
 
-bool hy_files_say(TF_Status *status, int64_t rc, const struct hy_err *err)
+bool hy_files_set_status(TF_Status *status, int64_t rc, const struct hy_err *err)
 {
-    hy_tf.SetStatus(status, rc >= 0 ? TF_OK : code_of(rc), rc >= 0 ? "" : err->text);
+    hy_tf.SetStatus(status, rc >= 0 ? TF_OK : status_code(rc), rc >= 0 ? "" : err->text);
     return rc >= 0;
 }
 
-/* ---- what there is ----------------------------------------------------------------- */
+/* ---- status ------------------------------------------------------------------------- */
 
 static void path_exists(const TF_Filesystem *fs, const char *url, TF_Status *status)
 {
@@ -78,7 +78,8 @@ static void path_exists(const TF_Filesystem *fs, const char *url, TF_Status *sta
     const int rc = hy_fs_stat(url, &info, &err);
 
     (void)fs;
-    hy_files_say(status, rc == -ENOTDIR ? -ENOENT : rc, &err); /* below a file: gfile.exists is to say no */
+    /* -ENOTDIR: a path below a file, for which gfile.exists must return False */
+    hy_files_set_status(status, rc == -ENOTDIR ? -ENOENT : rc, &err);
 }
 
 static void stat_path(const TF_Filesystem *fs, const char *url, TF_FileStatistics *ret, TF_Status *status)
@@ -87,7 +88,7 @@ static void stat_path(const TF_Filesystem *fs, const char *url, TF_FileStatistic
     struct hy_err err = {0};
 
     (void)fs;
-    if (!hy_files_say(status, hy_fs_stat(url, &info, &err), &err))
+    if (!hy_files_set_status(status, hy_fs_stat(url, &info, &err), &err))
         return;
     *ret = (TF_FileStatistics){
         .length = (int64_t)info.size,
@@ -96,7 +97,7 @@ static void stat_path(const TF_Filesystem *fs, const char *url, TF_FileStatistic
     };
 }
 
-/* Stats it: -ENOTDIR or -EISDIR when it is not what was meant. */
+/* -ENOTDIR or -EISDIR unless it is of the expected type. */
 static int expect(const char *url, bool is_dir, struct hy_err *err)
 {
     hy_cleanup_fs_info struct hy_fs_info info = {0};
@@ -104,16 +105,17 @@ static int expect(const char *url, bool is_dir, struct hy_err *err)
 
     if (rc < 0 || info.is_dir == is_dir)
         return rc;
-    return is_dir ? hy_err_set(err, -ENOTDIR, "%s is no folder", url) : hy_err_set(err, -EISDIR, "%s is a folder", url);
+    return is_dir ? hy_err_set(err, -ENOTDIR, "%s is not a directory", url)
+                  : hy_err_set(err, -EISDIR, "%s is a directory", url);
 }
 
-/* The status alone is what TensorFlow looks at. */
+/* TensorFlow only uses the status. */
 static bool is_directory(const TF_Filesystem *fs, const char *url, TF_Status *status)
 {
     struct hy_err err = {0};
 
     (void)fs;
-    return hy_files_say(status, expect(url, true, &err), &err);
+    return hy_files_set_status(status, expect(url, true, &err), &err);
 }
 
 /* ---- lists ------------------------------------------------------------------------- */
@@ -132,7 +134,7 @@ static void names_done(struct names *n)
 
 #define cleanup_names __attribute__((cleanup(names_done)))
 
-/* Takes `name`, NULL when it could not be had. */
+/* Takes `name`; NULL means out of memory. */
 static int names_add(struct names *n, char *name, struct hy_err *err)
 {
     if (name && n->count == n->room) {
@@ -152,9 +154,9 @@ static int names_add(struct names *n, char *name, struct hy_err *err)
     return 0;
 }
 
-static int names_give(struct names *n, int rc, char ***entries, TF_Status *status, const struct hy_err *err)
+static int names_return(struct names *n, int rc, char ***entries, TF_Status *status, const struct hy_err *err)
 {
-    if (!hy_files_say(status, rc, err))
+    if (!hy_files_set_status(status, rc, err))
         return -1;
     rc = (int)n->count;
     n->count = 0;
@@ -173,7 +175,7 @@ static int get_children(const TF_Filesystem *fs, const char *url, char ***entrie
     struct hy_err err = {0};
 
     (void)fs;
-    return names_give(&names, hy_fs_list(url, add_entry, &names, &err), entries, status, &err);
+    return names_return(&names, hy_fs_list(url, add_entry, &names, &err), entries, status, &err);
 }
 
 static int add_match(void *arg, const char *url, const struct hy_fs_info *info, struct hy_err *err)
@@ -182,7 +184,7 @@ static int add_match(void *arg, const char *url, const struct hy_fs_info *info, 
     return names_add(arg, hy_strdup(url), err);
 }
 
-/* TensorFlow's patterns have no {a,b}: braces are characters like others. */
+/* TensorFlow's patterns have no {a,b}: braces match themselves. */
 static char *escape_braces(const char *pattern)
 {
     char *escaped = hy_malloc(2 * strlen(pattern) + 1), *to = escaped;
@@ -200,7 +202,7 @@ static char *escape_braces(const char *pattern)
     return escaped;
 }
 
-/* TensorFlow's own way asks for every entry whether it is a folder; a list says it. */
+/* TensorFlow's default stats every entry; a listing already contains the type. */
 static int get_matching_paths(const TF_Filesystem *fs, const char *pattern, char ***entries, TF_Status *status)
 {
     cleanup_names struct names names = {0};
@@ -210,25 +212,25 @@ static int get_matching_paths(const TF_Filesystem *fs, const char *pattern, char
 
     (void)fs;
     rc = escaped ? hy_fs_glob(escaped, add_match, &names, &err) : hy_err_oom(&err);
-    return names_give(&names, rc, entries, status, &err);
+    return names_return(&names, rc, entries, status, &err);
 }
 
 /* ---- changes ----------------------------------------------------------------------- */
 
-/* One folder, in one that is there: src/fs knows only the kind way. */
-static int make_one(const char *url, struct hy_err *err)
+/* Creates one directory in an existing one: src/fs only has the equivalent of mkdir -p. */
+static int create_one_dir(const char *url, struct hy_err *err)
 {
     hy_cleanup_fs_info struct hy_fs_info info = {0};
-    hy_cleanup_free char *above = hy_url_parent(url);
+    hy_cleanup_free char *parent = hy_url_parent(url);
     int rc = hy_fs_stat(url, &info, err);
 
     if (rc == 0)
-        return hy_err_set(err, -EEXIST, "%s is there already", url);
+        return hy_err_set(err, -EEXIST, "%s already exists", url);
     if (rc != -ENOENT && rc != -ENOTDIR)
         return rc;
-    rc = above ? expect(above, true, err) : hy_err_oom(err);
+    rc = parent ? expect(parent, true, err) : hy_err_oom(err);
     if (rc == -ENOENT)
-        return hy_err_set(err, rc, "cannot make the folder %s: the one it is to lie in is not there", url);
+        return hy_err_set(err, rc, "cannot create the directory %s: its parent does not exist", url);
     return rc < 0 ? rc : hy_fs_mkdirs(url, 0777, err);
 }
 
@@ -237,7 +239,7 @@ static void create_dir(const TF_Filesystem *fs, const char *url, TF_Status *stat
     struct hy_err err = {0};
 
     (void)fs;
-    hy_files_say(status, make_one(url, &err), &err);
+    hy_files_set_status(status, create_one_dir(url, &err), &err);
 }
 
 static void recursively_create_dir(const TF_Filesystem *fs, const char *url, TF_Status *status)
@@ -245,36 +247,36 @@ static void recursively_create_dir(const TF_Filesystem *fs, const char *url, TF_
     struct hy_err err = {0};
 
     (void)fs;
-    hy_files_say(status, hy_fs_mkdirs(url, 0777, &err), &err);
+    hy_files_set_status(status, hy_fs_mkdirs(url, 0777, &err), &err);
 }
 
-static bool remove_kind(const char *url, bool is_dir, bool recursive, TF_Status *status)
+static bool remove_path(const char *url, bool is_dir, bool recursive, TF_Status *status)
 {
     struct hy_err err = {0};
     const int rc = expect(url, is_dir, &err);
 
-    return hy_files_say(status, rc < 0 ? rc : hy_fs_remove(url, recursive, &err), &err);
+    return hy_files_set_status(status, rc < 0 ? rc : hy_fs_remove(url, recursive, &err), &err);
 }
 
 static void delete_file(const TF_Filesystem *fs, const char *url, TF_Status *status)
 {
     (void)fs;
-    (void)remove_kind(url, false, false, status);
+    (void)remove_path(url, false, false, status);
 }
 
 static void delete_dir(const TF_Filesystem *fs, const char *url, TF_Status *status)
 {
     (void)fs;
-    (void)remove_kind(url, true, false, status);
+    (void)remove_path(url, true, false, status);
 }
 
-/* All at once or nothing: then the folder is what is left, as TensorFlow wants it counted. */
+/* Deletes everything or nothing: on failure one directory counts as undeleted. */
 static void delete_recursively(const TF_Filesystem *fs, const char *url, uint64_t *undeleted_files,
                                uint64_t *undeleted_dirs, TF_Status *status)
 {
     (void)fs;
     *undeleted_files = 0;
-    *undeleted_dirs = remove_kind(url, true, true, status) ? 0 : 1;
+    *undeleted_dirs = remove_path(url, true, true, status) ? 0 : 1;
 }
 
 static void rename_file(const TF_Filesystem *fs, const char *from, const char *to, TF_Status *status)
@@ -282,7 +284,7 @@ static void rename_file(const TF_Filesystem *fs, const char *from, const char *t
     struct hy_err err = {0};
 
     (void)fs;
-    hy_files_say(status, hy_fs_rename(from, to, true, &err), &err);
+    hy_files_set_status(status, hy_fs_rename(from, to, true, &err), &err);
 }
 
 static void copy_file(const TF_Filesystem *fs, const char *from, const char *to, TF_Status *status)
@@ -291,15 +293,15 @@ static void copy_file(const TF_Filesystem *fs, const char *from, const char *to,
     struct hy_err err = {0};
 
     (void)fs;
-    hy_files_say(status, hy_fs_copy(from, to, &how, &err), &err);
+    hy_files_set_status(status, hy_fs_copy(from, to, &how, &err), &err);
 }
 
-/* ---- how TensorFlow comes to it ---------------------------------------------------- */
+/* ---- registration ------------------------------------------------------------------ */
 
 static void init(TF_Filesystem *fs, TF_Status *status)
 {
     (void)fs;
-    hy_files_say(status, 0, NULL);
+    hy_files_set_status(status, 0, NULL);
 }
 
 static void cleanup(TF_Filesystem *fs)
@@ -307,7 +309,7 @@ static void cleanup(TF_Filesystem *fs)
     (void)fs;
 }
 
-/* TensorFlow would cut scheme and host off; src/hdfs puts the path in order. */
+/* TensorFlow's default removes scheme and host; src/hdfs normalizes the path. */
 static char *translate_name(const TF_Filesystem *fs, const char *url)
 {
     (void)fs;
@@ -342,8 +344,8 @@ static void *copy_of(const void *table, size_t size)
     return copy ? memcpy(copy, table, size) : NULL;
 }
 
-/* What could not be had stays NULL, which TensorFlow answers with a sentence. All versions are 0. */
-static TF_FilesystemPluginOps offer(const char *scheme)
+/* A failed allocation stays NULL, for which TensorFlow reports an error. All versions are 0. */
+static TF_FilesystemPluginOps plugin_ops(const char *scheme)
 {
     return (TF_FilesystemPluginOps){
         .scheme = hy_strdup(scheme),
@@ -367,23 +369,23 @@ void TF_InitPlugin(TF_FilesystemPluginInfo *info)
     info->plugin_memory_free = free;
     info->ops = hy_calloc(HY_COUNT(schemes), sizeof(*info->ops));
     for (size_t i = 0; info->ops && i < HY_COUNT(schemes); i++)
-        info->ops[info->num_schemes++] = offer(schemes[i]);
+        info->ops[info->num_schemes++] = plugin_ops(schemes[i]);
 }
 
-/* TensorFlow takes file systems from libraries only, by their path: it gets the one that we are in. */
+/* TensorFlow loads file systems only from libraries, by path: it gets the path of this library. */
 int hy_files_register(struct hy_err *err)
 {
-    TF_RegisterFilesystemPluginFn *take;
+    TF_RegisterFilesystemPluginFn *register_plugin;
     Dl_info own;
 
-    *(void **)&take = hy_tf_symbol("TF_RegisterFilesystemPlugin");
-    if (!take || !dladdr((void *)hy_files_register, &own))
-        return hy_err_set(err, -ENOSYS, "this TensorFlow takes no file systems: hdfs:// is not known in it");
+    *(void **)&register_plugin = hy_tf_symbol("TF_RegisterFilesystemPlugin");
+    if (!register_plugin || !dladdr((void *)hy_files_register, &own))
+        return hy_err_set(err, -ENOSYS, "this TensorFlow has no file system plugins, so it cannot open hdfs://");
     hy_hdfs_add();
     hy_cleanup_status TF_Status *status = hy_tf.NewStatus();
-    take(own.dli_fname, status);
+    register_plugin(own.dli_fname, status);
     if (hy_tf.GetCode(status) == TF_OK)
         return 0;
     return hy_err_set(err, hy_tf.GetCode(status) == TF_ALREADY_EXISTS ? -EEXIST : -ENOSYS,
-                      "TensorFlow did not take hopyard's hdfs://: %s", hy_tf.Message(status));
+                      "TensorFlow did not register hopyard's file system for hdfs://: %s", hy_tf.Message(status));
 }

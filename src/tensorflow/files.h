@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensorflow: hdfs:// and hopsfs:// for tf.io.gfile, tf.data and whatever else
- * opens files by URL. No import of ours: TensorFlow loads the library by itself.
+ * tensorflow: hdfs:// and hopsfs:// for tf.io.gfile, tf.data and everything else
+ * that opens files by URL. Programs need not import hopyard: TensorFlow loads the
+ * library itself.
  *
  *   fs_api.h      TensorFlow's C interface for file systems
- *   files.c       names and folders; the registration
- *   open_file.c   what is read and written
+ *   files.c       paths and directories; the registration
+ *   open_file.c   reading and writing
  *
- * What TensorFlow frees comes from malloc, through base/mem.h.
+ * Memory that TensorFlow frees is allocated with malloc, through base/mem.h.
  */
 #ifndef HY_TENSORFLOW_FILES_H
 #define HY_TENSORFLOW_FILES_H
 
 #include "tensorflow/fs_api.h"
 
-/* Offers the schemes to TensorFlow. 0, or -EEXIST (another library serves them) or -ENOSYS. */
+/* Registers the schemes with TensorFlow. 0, or -EEXIST (another library has registered them) or -ENOSYS. */
 int hy_files_register(struct hy_err *err);
 
-/* What a call of src/fs came to, in TensorFlow's words; true when all is well (then `err` may be NULL). */
-bool hy_files_say(TF_Status *status, int64_t rc, const struct hy_err *err);
+/* Converts the result of a call of src/fs to a status; true on success (then `err` may be NULL). */
+bool hy_files_set_status(TF_Status *status, int64_t rc, const struct hy_err *err);
 
 extern const TF_RandomAccessFileOps hy_files_read_ops;
 extern const TF_WritableFileOps hy_files_write_ops;

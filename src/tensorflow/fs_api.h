@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TensorFlow's C interface for file systems (its filesystem_interface.h), as
- * much of it as is used here, declared by hand like the rest (tf_api.h). The
- * same in 2.12 and 2.21, all versions in it are 0. TensorFlow copies as much of
- * a table as its size says and has a default of its own for what is NULL or
- * behind that; members whose name begins with `unused_` only keep the layout.
+ * The used part of TensorFlow's C interface for file systems (its
+ * filesystem_interface.h), declared by hand like the rest (tf_api.h). It is the
+ * same in 2.12 and 2.21, and all versions in it are 0. TensorFlow copies the
+ * given size of a table and has defaults for NULL and for members after that;
+ * members named `unused_...` only keep the layout.
  */
 #ifndef HY_TENSORFLOW_FS_API_H
 #define HY_TENSORFLOW_FS_API_H
 
 #include "tensorflow/tf_api.h"
 
-/* TensorFlow owns these, we what they point to. */
+/* TensorFlow owns these structures, this library what they point to. */
 typedef struct TF_RandomAccessFile {
     void *plugin_file;
 } TF_RandomAccessFile;
@@ -32,7 +32,7 @@ typedef struct TF_FileStatistics {
 
 typedef struct TF_RandomAccessFileOps {
     void (*cleanup)(TF_RandomAccessFile *);
-    /* How many bytes came, TF_OUT_OF_RANGE when fewer than n; -1 for any other error. Several threads at once. */
+    /* The number of bytes read, with TF_OUT_OF_RANGE if fewer than n; -1 for any other error. From any thread. */
     int64_t (*read)(const TF_RandomAccessFile *, uint64_t offset, size_t n, char *buffer, TF_Status *);
 } TF_RandomAccessFileOps;
 
@@ -47,7 +47,7 @@ typedef struct TF_WritableFileOps {
 
 typedef void TF_FilesystemPathOp(const TF_Filesystem *, const char *path, TF_Status *);
 typedef void TF_FilesystemTwoPathsOp(const TF_Filesystem *, const char *from, const char *to, TF_Status *);
-/* Fills `entries` and returns their number; -1 for an error. */
+/* Sets `entries` and returns their number; -1 for an error. */
 typedef int TF_FilesystemListOp(const TF_Filesystem *, const char *path, char ***entries, TF_Status *);
 typedef void TF_FilesystemWriteOp(const TF_Filesystem *, const char *path, TF_WritableFile *, TF_Status *);
 
@@ -65,10 +65,10 @@ typedef struct TF_FilesystemOps {
     void (*unused_paths_exist)(void); /* default: path_exists for each */
     void (*stat)(const TF_Filesystem *, const char *path, TF_FileStatistics *, TF_Status *);
     bool (*is_directory)(const TF_Filesystem *, const char *path, TF_Status *);
-    void (*unused_get_file_size)(void); /* default: by stat */
+    void (*unused_get_file_size)(void); /* default: stat */
     char *(*translate_name)(const TF_Filesystem *, const char *uri);
     TF_FilesystemListOp *get_children, *get_matching_paths;
-    /* Behind it: caches, transactions and options. */
+    /* Caches, transactions and options follow. */
 } TF_FilesystemOps;
 
 /* One scheme. TensorFlow frees the name and the tables. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What happens when TensorFlow loads the library: the ops and the file systems
- * are registered, or they are not, with the reasons kept for those who want to
- * use them. `import tensorflow` must not fail because of us.
+ * Registers the ops and the file systems when TensorFlow loads the library. An
+ * error is kept and reported when they are used: `import tensorflow` must not
+ * fail because of hopyard.
  */
 #include "tensorflow/ops.h"
 
@@ -19,8 +19,8 @@
 #define EXPORT __attribute__((visibility("default")))
 
 static _Atomic(const struct hy_bridge *) attached;
-static hy_tensorflow_attach_fn *elder; /* of another copy that was loaded before */
-static struct hy_err trouble, files_trouble;
+static hy_tensorflow_attach_fn *attach_to_other_copy; /* of this library, loaded earlier; NULL: there is none */
+static struct hy_err ops_error, files_error;
 
 EXPORT hy_tensorflow_attach_fn hy_tensorflow_attach;
 EXPORT const char *hy_tensorflow_trouble(void);
@@ -29,8 +29,8 @@ EXPORT size_t hy_tensorflow_pending(void);
 
 int hy_tensorflow_attach(const struct hy_bridge *bridge)
 {
-    if (elder)
-        return elder(bridge);
+    if (attach_to_other_copy)
+        return attach_to_other_copy(bridge);
     if (bridge && bridge->version != HY_BRIDGE_VERSION)
         return -EPROTO;
     atomic_store(&attached, bridge);
@@ -39,12 +39,12 @@ int hy_tensorflow_attach(const struct hy_bridge *bridge)
 
 const char *hy_tensorflow_trouble(void)
 {
-    return trouble.code ? trouble.text : NULL;
+    return ops_error.code ? ops_error.text : NULL;
 }
 
 const char *hy_tensorflow_files_trouble(void)
 {
-    return files_trouble.code ? files_trouble.text : NULL;
+    return files_error.code ? files_error.text : NULL;
 }
 
 size_t hy_tensorflow_pending(void)
@@ -84,7 +84,7 @@ static void define(const struct hy_op_spec *spec, TF_Status *status)
     hy_tf.RegisterOpDefinition(builder, status);
 }
 
-/* "tensors: N * T": the name is what stands before the colon. */
+/* Arguments have the form "tensors: N * T". */
 static void keep_in_host_memory(TF_KernelBuilder *builder, const char *const *arguments)
 {
     char name[32];
@@ -95,7 +95,7 @@ static void keep_in_host_memory(TF_KernelBuilder *builder, const char *const *ar
     }
 }
 
-/* Asynchronous kernels are not in every TensorFlow's C API. */
+/* Not every version's C API has asynchronous kernels. */
 static struct {
     TF_KernelBuilder *(*new_builder)(const char *op, const char *device, void *(*create)(TF_OpKernelConstruction *),
                                      void (*compute)(void *, TF_OpKernelContext *, TF_AsyncOpKernelDoneCallback *),
@@ -143,25 +143,25 @@ static const char *base_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* dl_iterate_phdr's: is this a library of our name, but not we? */
+/* For dl_iterate_phdr: whether this is another library with our name. */
 static int is_other_copy(struct dl_phdr_info *info, size_t size, void *own)
 {
-    const Dl_info *we = own;
+    const Dl_info *self = own;
 
     (void)size;
-    if ((void *)info->dlpi_addr == we->dli_fbase || strcmp(base_of(info->dlpi_name), base_of(we->dli_fname)) != 0)
+    if ((void *)info->dlpi_addr == self->dli_fbase || strcmp(base_of(info->dlpi_name), base_of(self->dli_fname)) != 0)
         return 0;
     void *library = dlopen(info->dlpi_name, RTLD_NOW | RTLD_NOLOAD);
     if (!library)
         return 0;
-    *(void **)&elder = dlsym(library, HY_BRIDGE_ATTACH);
+    *(void **)&attach_to_other_copy = dlsym(library, HY_BRIDGE_ATTACH);
     dlclose(library);
-    return elder != NULL;
+    return attach_to_other_copy != NULL;
 }
 
 /*
- * TensorFlow aborts when an op is registered twice, and it loads from every site-packages there is: where hopyard is
- * installed in two of them, the first one loaded serves.
+ * TensorFlow aborts when an op is registered twice, and it loads plugins from every site-packages directory: if hopyard
+ * is installed in two of them, the first copy provides the ops.
  */
 static bool is_registered_already(void)
 {
@@ -183,20 +183,20 @@ static void register_ops(void)
     if (hy_tf.GetCode(status) == TF_OK)
         hy_feed_register(status);
     if (hy_tf.GetCode(status) != TF_OK)
-        hy_err_set(&trouble, -EPROTO, "TensorFlow did not take hopyard's ops: %s", hy_tf.Message(status));
+        hy_err_set(&ops_error, -EPROTO, "TensorFlow did not register hopyard's ops: %s", hy_tf.Message(status));
 }
 
 /*
- * Another copy may be one that has no file systems yet, so they are offered by each: TensorFlow keeps the first that
- * came for a scheme, ours or not, and says so to the others.
+ * Each copy registers the file systems, since an older copy may not have them: TensorFlow keeps the first one for a
+ * scheme and returns TF_ALREADY_EXISTS for the others.
  */
-__attribute__((constructor)) static void when_loaded(void)
+__attribute__((constructor)) static void on_load(void)
 {
-    if (hy_tf_find(&trouble) < 0) {
-        files_trouble = trouble;
+    if (hy_tf_find(&ops_error) < 0) {
+        files_error = ops_error;
         return;
     }
-    (void)hy_files_register(&files_trouble); /* who wants to know asks hy_tensorflow_files_trouble */
+    (void)hy_files_register(&files_error); /* reported by hy_tensorflow_files_trouble */
     if (!is_registered_already())
         register_ops();
 }

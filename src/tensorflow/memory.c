@@ -7,19 +7,19 @@
 
 #define ALIGNED 64u
 #define SPARES 8
-#define KEPT_LEAST (64u << 10) /* bytes of one: of less the system's own heap takes care */
-#define KEPT_MOST (8u << 20)   /* bytes of one, and so 64 MiB of all */
+#define CACHED_MIN (64u << 10) /* bytes of a block: malloc caches smaller ones */
+#define CACHED_MAX (8u << 20)  /* bytes of a block, and so 64 MiB in total */
 
-/* Before the memory itself. */
+/* Precedes the memory. */
 struct head {
-    _Alignas(ALIGNED) size_t room;
+    _Alignas(ALIGNED) size_t size;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct head *spares[SPARES]; /* oldest first */
 static size_t count;
 
-static struct head *take_out(size_t i)
+static struct head *remove_spare(size_t i)
 {
     struct head *found = spares[i];
 
@@ -28,42 +28,42 @@ static struct head *take_out(size_t i)
     return found;
 }
 
-/* One that is large enough, and not much too large. */
-static struct head *spare_for(size_t n)
+/* A block that is large enough, and less than twice as large as needed. */
+static struct head *find_spare(size_t n)
 {
     for (size_t i = count; i-- > 0;)
-        if (spares[i]->room >= n && spares[i]->room / 2 <= n)
-            return take_out(i);
+        if (spares[i]->size >= n && spares[i]->size / 2 <= n)
+            return remove_spare(i);
     return NULL;
 }
 
-void *hy_memory_take(size_t n)
+void *hy_memory_alloc(size_t n)
 {
     struct head *h = NULL;
 
     if (n > SIZE_MAX / 2)
         return NULL;
-    if (n >= KEPT_LEAST && n <= KEPT_MOST) {
+    if (n >= CACHED_MIN && n <= CACHED_MAX) {
         pthread_mutex_lock(&lock);
-        h = spare_for(n);
+        h = find_spare(n);
         pthread_mutex_unlock(&lock);
     }
     if (!h) {
         h = aligned_alloc(ALIGNED, sizeof *h + (n + ALIGNED - 1) / ALIGNED * ALIGNED);
         if (!h)
             return NULL;
-        h->room = n;
+        h->size = n;
     }
     return h + 1;
 }
 
-void hy_memory_drop(void *memory)
+void hy_memory_free(void *memory)
 {
     struct head *h = memory ? (struct head *)memory - 1 : NULL, *old = h;
 
-    if (h && h->room >= KEPT_LEAST && h->room <= KEPT_MOST) {
+    if (h && h->size >= CACHED_MIN && h->size <= CACHED_MAX) {
         pthread_mutex_lock(&lock);
-        old = count == SPARES ? take_out(0) : NULL;
+        old = count == SPARES ? remove_spare(0) : NULL;
         spares[count++] = h;
         pthread_mutex_unlock(&lock);
     }

@@ -12,9 +12,9 @@
 
 struct reader {
     char *url;
-    pthread_rwlock_t lock; /* reads share it; alone: `file` is exchanged for a longer one */
+    pthread_rwlock_t lock; /* shared by reads; exclusive while `file` is replaced by a longer one */
     struct hy_fs_file *file;
-    atomic_bool has_ended; /* somebody was told so */
+    atomic_bool has_ended; /* a read has returned the end of the file */
 };
 
 void hy_files_open_to_read(const TF_Filesystem *fs, const char *url, TF_RandomAccessFile *file, TF_Status *status)
@@ -26,7 +26,7 @@ void hy_files_open_to_read(const TF_Filesystem *fs, const char *url, TF_RandomAc
 
     (void)fs;
     rc = r && copy ? hy_fs_open(url, HY_FS_READ, &r->file, &err) : hy_err_oom(&err);
-    if (!hy_files_say(status, rc, &err))
+    if (!hy_files_set_status(status, rc, &err))
         return;
     pthread_rwlock_init(&r->lock, NULL);
     r->url = hy_take(copy);
@@ -37,7 +37,7 @@ static void read_cleanup(TF_RandomAccessFile *file)
 {
     struct reader *r = file->plugin_file;
 
-    (void)hy_fs_close(r->file, NULL); /* of what was only read */
+    (void)hy_fs_close(r->file, NULL); /* cannot lose data: opened for reading */
     pthread_rwlock_destroy(&r->lock);
     free(r->url);
     free(r);
@@ -51,8 +51,8 @@ static int64_t read_at(struct reader *r, uint64_t offset, size_t n, char *buffer
     return got;
 }
 
-/* Takes the file as it is now, if it has grown. One that is gone has not. */
-static int look_again(struct reader *r, struct hy_err *err)
+/* Replaces the open file if it has grown. A deleted file has not. */
+static int reopen_if_grown(struct reader *r, struct hy_err *err)
 {
     struct hy_fs_file *other;
     const int rc = hy_fs_open(r->url, HY_FS_READ, &other, err);
@@ -67,14 +67,14 @@ static int look_again(struct reader *r, struct hy_err *err)
         other = shorter;
     }
     pthread_rwlock_unlock(&r->lock);
-    (void)hy_fs_close(other, NULL); /* of what was only read */
+    (void)hy_fs_close(other, NULL);
     return 0;
 }
 
 /*
- * An open file of HDFS ends where it ended when it was opened, but TensorBoard keeps event files open and reads on
- * behind their end as they grow. So who comes to the end again has it looked up; who reads a file through comes there
- * once, and is spared that.
+ * An open HDFS file keeps the length that it had when it was opened, but TensorBoard keeps event files open and reads
+ * past their end as they grow. So the second read that reaches the end reopens the file; reading a file once does not
+ * pay for that.
  */
 static int64_t read_to_end(struct reader *r, uint64_t offset, size_t n, char *buffer, struct hy_err *err)
 {
@@ -82,7 +82,7 @@ static int64_t read_to_end(struct reader *r, uint64_t offset, size_t n, char *bu
 
     if (got < 0 || (size_t)got == n || !atomic_exchange(&r->has_ended, true))
         return got;
-    const int rc = look_again(r, err);
+    const int rc = reopen_if_grown(r, err);
     return rc < 0 ? rc : read_at(r, offset, n, buffer, err);
 }
 
@@ -91,10 +91,10 @@ static int64_t read_read(const TF_RandomAccessFile *file, uint64_t offset, size_
     struct hy_err err = {0};
     const int64_t got = read_to_end(file->plugin_file, offset, n, buffer, &err);
 
-    if (!hy_files_say(status, got, &err))
+    if (!hy_files_set_status(status, got, &err))
         return -1;
     if ((size_t)got < n)
-        hy_tf.SetStatus(status, TF_OUT_OF_RANGE, "the file ends here");
+        hy_tf.SetStatus(status, TF_OUT_OF_RANGE, "end of file");
     return got;
 }
 
@@ -106,13 +106,13 @@ struct writer {
     struct hy_fs_file *file; /* NULL: closed */
 };
 
-static void open_writer(const char *url, enum hy_fs_open_mode how, TF_WritableFile *file, TF_Status *status)
+static void open_writer(const char *url, enum hy_fs_open_mode mode, TF_WritableFile *file, TF_Status *status)
 {
     struct hy_err err = {0};
     hy_cleanup_free struct writer *w = hy_calloc(1, sizeof(*w));
-    const int rc = w ? hy_fs_open(url, how, &w->file, &err) : hy_err_oom(&err);
+    const int rc = w ? hy_fs_open(url, mode, &w->file, &err) : hy_err_oom(&err);
 
-    if (hy_files_say(status, rc, &err))
+    if (hy_files_set_status(status, rc, &err))
         file->plugin_file = hy_take(w);
 }
 
@@ -128,13 +128,13 @@ void hy_files_open_to_append(const TF_Filesystem *fs, const char *url, TF_Writab
     open_writer(url, HY_FS_APPEND, file, status);
 }
 
-/* The open file, or NULL, which has been said. */
+/* The open file, or NULL with an error in `status`. */
 static struct hy_fs_file *open_file(const TF_WritableFile *file, TF_Status *status)
 {
     const struct writer *w = file->plugin_file;
 
     if (!w->file)
-        hy_tf.SetStatus(status, TF_FAILED_PRECONDITION, "the file has been closed already");
+        hy_tf.SetStatus(status, TF_FAILED_PRECONDITION, "the file is already closed");
     return w->file;
 }
 
@@ -144,14 +144,14 @@ static void write_append(const TF_WritableFile *file, const char *buffer, size_t
     struct hy_fs_file *f = open_file(file, status);
 
     if (f)
-        hy_files_say(status, hy_fs_write(f, buffer, n, &err), &err);
+        hy_files_set_status(status, hy_fs_write(f, buffer, n, &err), &err);
 }
 
 static int64_t write_tell(const TF_WritableFile *file, TF_Status *status)
 {
     const struct hy_fs_file *f = open_file(file, status);
 
-    return f && hy_files_say(status, 0, NULL) ? (int64_t)hy_fs_size(f) : -1;
+    return f && hy_files_set_status(status, 0, NULL) ? (int64_t)hy_fs_size(f) : -1;
 }
 
 static void flush(const TF_WritableFile *file, bool to_disk, TF_Status *status)
@@ -160,7 +160,7 @@ static void flush(const TF_WritableFile *file, bool to_disk, TF_Status *status)
     struct hy_fs_file *f = open_file(file, status);
 
     if (f)
-        hy_files_say(status, hy_fs_flush(f, to_disk, &err), &err);
+        hy_files_set_status(status, hy_fs_flush(f, to_disk, &err), &err);
 }
 
 static void write_flush(const TF_WritableFile *file, TF_Status *status)
@@ -179,10 +179,10 @@ static void write_close(const TF_WritableFile *file, TF_Status *status)
     struct writer *w = file->plugin_file;
 
     if (open_file(file, status))
-        hy_files_say(status, hy_fs_close(hy_take(w->file), &err), &err);
+        hy_files_set_status(status, hy_fs_close(hy_take(w->file), &err), &err);
 }
 
-/* What was not closed is closed here, as files of this machine are; only `close` can say that it failed. */
+/* Closes the file if it is open, as for local files; only `close` can report an error. */
 static void write_cleanup(TF_WritableFile *file)
 {
     struct writer *w = file->plugin_file;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of requests that were started. A handle is a number, not a pointer: any int64 may come back as one. */
+/* The table of started requests. A handle is a number, not a pointer, since a graph may pass any int64. */
 #include "tensorflow/ops.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ static struct hy_list abandoned = {&abandoned, &abandoned};
 static size_t abandoned_count;
 static int64_t last_handle;
 
-static struct hy_pending *make(const char *name, size_t input_count, size_t output_count)
+static struct hy_pending *pending_alloc(const char *name, size_t input_count, size_t output_count)
 {
     struct hy_pending *p = hy_calloc(1, sizeof(*p));
 
@@ -26,7 +26,7 @@ static struct hy_pending *make(const char *name, size_t input_count, size_t outp
     p->input_count = input_count;
     p->output_count = output_count;
     p->name = hy_strdup(name);
-    p->inputs = hy_calloc(input_count + output_count + 1, sizeof(p->inputs[0])); /* + 1: never nothing at all */
+    p->inputs = hy_calloc(input_count + output_count + 1, sizeof(p->inputs[0])); /* + 1: never of size 0 */
     if (!p->name || !p->inputs) {
         hy_pending_free(p);
         return NULL;
@@ -57,7 +57,7 @@ static int add(struct hy_pending *p)
     return r;
 }
 
-int64_t hy_pending_look_up(int64_t handle, bool *ret_again)
+int64_t hy_pending_look_up(int64_t handle, bool *ret_was_polled)
 {
     struct hy_pending *p;
     int64_t ticket = 0;
@@ -66,14 +66,14 @@ int64_t hy_pending_look_up(int64_t handle, bool *ret_again)
     p = hy_map_get(&table, (uint64_t)handle);
     if (p) {
         ticket = p->ticket;
-        *ret_again = p->is_polled;
+        *ret_was_polled = p->is_polled;
         p->is_polled = true;
     }
     pthread_mutex_unlock(&lock);
     return ticket;
 }
 
-void hy_pending_holds_thread(int64_t handle)
+void hy_pending_set_holds_thread(int64_t handle)
 {
     struct hy_pending *p;
 
@@ -102,7 +102,7 @@ void hy_pending_abandon(struct hy_pending *p)
     pthread_mutex_unlock(&lock);
 }
 
-/* The handle's memory has no user any more. TensorFlow calls this from any thread, which must not wait here. */
+/* The handle's tensor is unreferenced. TensorFlow calls this from any thread, so it must not block. */
 static void release(void *data, size_t bytes, void *arg)
 {
     struct hy_pending *p = hy_pending_take((int64_t)(uintptr_t)arg);
@@ -125,7 +125,7 @@ static TF_Tensor *tensor_of(int64_t handle)
 
 struct hy_pending *hy_pending_new(const char *name, size_t input_count, size_t output_count, TF_Tensor **ret_handle)
 {
-    struct hy_pending *p = make(name, input_count, output_count);
+    struct hy_pending *p = pending_alloc(name, input_count, output_count);
 
     if (!p || add(p) < 0) {
         hy_pending_free(p);
@@ -160,7 +160,7 @@ static struct hy_pending *take_abandoned(const char *name, uint32_t set)
 void hy_pending_reap(const struct hy_bridge *bridge, const char *name, uint32_t set)
 {
     struct hy_pending *p;
-    struct hy_err err; /* how it ended is nobody's business any more */
+    struct hy_err err; /* ignored */
 
     while ((p = take_abandoned(name, set))) {
         (void)bridge->wait(p->ticket, &err);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * HopyardPoll: whether requests are over; for the loop before a HopyardWait in a
- * graph of TensorFlow 1. There ops that do not depend on each other run in any
- * order, and on as few threads as the user likes. A Wait that blocks would hold
- * a thread that Starts need for which the other ranks wait: a deadlock.
+ * HopyardPoll: whether requests are complete; for the loop before a HopyardWait in
+ * a graph of TensorFlow 1. There independent ops run in any order, on as few
+ * threads as the user configures. A blocking Wait could hold the thread that is
+ * needed by a Start for which the other ranks wait: a deadlock.
  *
- * A Poll holds the thread for a millisecond at most. But TensorFlow goes on with
- * the successors of an op on the same thread, or puts them first in the queue of
- * that thread: the loop would run on, and nothing else, where there is only one.
- * So a thread of ours ends the op. What it schedules comes last in the queue,
- * after all Starts that are ready.
+ * A Poll holds its thread for at most a millisecond. But TensorFlow runs the
+ * successors of an op on the same thread, or puts them first in that thread's
+ * queue: with a single thread, only the loop would run. So a separate thread
+ * completes the op. The successors are then appended to the queue, after all
+ * Starts that are ready.
  */
 #include "tensorflow/ops.h"
 
@@ -20,10 +20,10 @@
 
 #include "base/mem.h"
 
-#define TURN_MS 1
+#define POLL_MS 1
 
-/* This thread is one that ends ops. Ops run on it only where TensorFlow uses no threads of its own. */
-static _Thread_local bool ends_ops;
+/* This thread completes an op. Other ops run on it only if TensorFlow has no thread pool. */
+static _Thread_local bool is_completing;
 
 static int64_t handle_at(TF_OpKernelContext *ctx, int input)
 {
@@ -37,27 +37,27 @@ static int64_t handle_at(TF_OpKernelContext *ctx, int input)
     return handle;
 }
 
-/* True as well where there is no such request or no group: HopyardWait returns at once and says why. */
-static bool is_over(const struct hy_bridge *bridge, int64_t handle)
+/* Also true if there is no such request or no group: HopyardWait then returns the error at once. */
+static bool is_complete(const struct hy_bridge *bridge, int64_t handle)
 {
-    bool again = false;
-    int64_t ticket = hy_pending_look_up(handle, &again);
+    bool was_polled = false;
+    int64_t ticket = hy_pending_look_up(handle, &was_polled);
 
-    return ticket == 0 || bridge->poll(ticket, again ? TURN_MS : 0);
+    return ticket == 0 || bridge->poll(ticket, was_polled ? POLL_MS : 0);
 }
 
-static bool are_over(TF_OpKernelContext *ctx)
+static bool are_complete(TF_OpKernelContext *ctx)
 {
     struct hy_err err = {0};
     const struct hy_bridge *bridge = hy_bridge_get(&err);
 
     for (int i = 0; bridge && i < hy_tf.NumInputs(ctx); i++)
-        if (!is_over(bridge, handle_at(ctx, i)))
+        if (!is_complete(bridge, handle_at(ctx, i)))
             return false;
     return true;
 }
 
-static void answer(TF_OpKernelContext *ctx, bool over)
+static void set_result(TF_OpKernelContext *ctx, bool over)
 {
     hy_cleanup_status TF_Status *status = hy_tf.NewStatus();
     hy_cleanup_tensor TF_Tensor *tensor = hy_tf.AllocateTensor(TF_BOOL, NULL, 0, sizeof(over));
@@ -73,52 +73,52 @@ static void answer(TF_OpKernelContext *ctx, bool over)
     hy_tf_failed(ctx, status);
 }
 
-static void *end_op(void *done)
+static void *complete_op(void *done)
 {
-    ends_ops = true;
+    is_completing = true;
     hy_tf_done(done);
     return NULL;
 }
 
-static void end_op_elsewhere(TF_AsyncOpKernelDoneCallback *done)
+static void complete_op_in_thread(TF_AsyncOpKernelDoneCallback *done)
 {
     sigset_t all, before;
     pthread_t thread;
     int rc;
 
-    sigfillset(&all); /* signals are for the program's own threads */
+    sigfillset(&all); /* the program's threads handle signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&thread, NULL, end_op, done);
+    rc = pthread_create(&thread, NULL, complete_op, done);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc == 0)
         pthread_join(thread, NULL);
     else
-        hy_tf_done(done); /* without a thread to spare the others have to wait */
+        hy_tf_done(done); /* correct, but other ops may have to wait */
 }
 
-/* TensorFlow has no asynchronous kernels (2.12), or no threads: nothing else can run meanwhile, and the Wait blocks. */
+/* TensorFlow has no asynchronous kernels (2.12) or no thread pool: polling would not help, so the Wait blocks. */
 static void compute(void *kernel, TF_OpKernelContext *ctx)
 {
     (void)kernel;
     for (int i = 0; i < hy_tf.NumInputs(ctx); i++)
-        hy_pending_holds_thread(handle_at(ctx, i));
-    answer(ctx, true);
+        hy_pending_set_holds_thread(handle_at(ctx, i));
+    set_result(ctx, true);
 }
 
 static void compute_async(void *kernel, TF_OpKernelContext *ctx, TF_AsyncOpKernelDoneCallback *done)
 {
-    bool over = !ends_ops && are_over(ctx);
+    bool over = !is_completing && are_complete(ctx);
 
-    if (ends_ops) {
+    if (is_completing) {
         compute(kernel, ctx);
         hy_tf_done(done);
         return;
     }
-    answer(ctx, over);
+    set_result(ctx, over);
     if (over)
         hy_tf_done(done);
     else
-        end_op_elsewhere(done);
+        complete_op_in_thread(done);
 }
 
 void hy_poll_register(TF_Status *status)

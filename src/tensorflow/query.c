@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HopyardQuery: rank, size ... as they are when the op runs, not when its graph was made (an elastic group changes). */
+/* HopyardQuery: rank, size ... at the time the op runs, not when its graph is built (an elastic group changes). */
 #include "tensorflow/ops.h"
 
 #include <errno.h>
@@ -22,14 +22,14 @@ static void *create(TF_OpKernelConstruction *ctx)
     return what;
 }
 
-static TF_Tensor *answer(int64_t what, struct hy_err *err)
+static TF_Tensor *query(int64_t what, struct hy_err *err)
 {
     const struct hy_bridge *bridge = hy_bridge_get(err);
     int32_t value = bridge ? bridge->query((int)what) : err->code;
     TF_Tensor *tensor;
 
     if (value < 0) {
-        hy_err_set(err, value, value == -ENOTCONN ? HY_NOT_INITIALIZED : "HopyardQuery: there is no such question");
+        hy_err_set(err, value, value == -ENOTCONN ? HY_NOT_INITIALIZED : "HopyardQuery: invalid value of 'what'");
         return NULL;
     }
     tensor = hy_tf.AllocateTensor(TF_INT32, NULL, 0, sizeof(value));
@@ -44,7 +44,7 @@ static void compute(void *kernel, TF_OpKernelContext *ctx)
 {
     hy_cleanup_status TF_Status *status = hy_tf.NewStatus();
     struct hy_err err = {0};
-    hy_cleanup_tensor TF_Tensor *tensor = answer(*(const int64_t *)kernel, &err);
+    hy_cleanup_tensor TF_Tensor *tensor = query(*(const int64_t *)kernel, &err);
 
     if (tensor) {
         hy_tf.SetOutput(ctx, 0, tensor, status);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HopyardStart: hands tensors to the group and returns at once. */
+/* HopyardStart: passes tensors to the group and returns at once. */
 #include "tensorflow/ops.h"
 
 #include <errno.h>
@@ -8,10 +8,10 @@
 
 #include "base/mem.h"
 
-/* What the attributes of one node say. */
+/* The attributes of one node. */
 struct start {
     int64_t kind, reduce, set, root;
-    int64_t prescale, postscale; /* bits of a double: an attribute of TensorFlow's own is a float32 at most */
+    int64_t prescale, postscale; /* bits of a double: TensorFlow's float attributes are float32 */
     int64_t tensor_count, splits_count;
     int64_t waits_next;
     char *name;
@@ -51,17 +51,17 @@ static void check(const struct start *s, TF_Status *status)
     const char *wrong = NULL;
 
     if (s->kind < 0 || s->kind > HY_JOIN)
-        wrong = "there is no such kind of collective";
+        wrong = "invalid kind of collective";
     else if (s->reduce < 0 || s->reduce >= HY_REDUCES)
-        wrong = "there is no such reduction";
+        wrong = "invalid reduction";
     else if (s->set < 0 || s->set > UINT32_MAX)
-        wrong = "there is no such process set";
+        wrong = "invalid process set";
     else if (s->root < 0 || s->root > UINT32_MAX)
-        wrong = "there is no such root rank";
+        wrong = "invalid root rank";
     else if ((s->tensor_count > 0) == (s->kind == HY_BARRIER || s->kind == HY_JOIN))
-        wrong = "a barrier and a join take no tensors, the others at least one";
+        wrong = "a barrier or join has no tensors, other collectives at least one";
     else if (s->tensor_count > HY_TENSORS_MAX || (s->kind == HY_ALLTOALL && s->tensor_count != 1))
-        wrong = "these are too many tensors for one request";
+        wrong = "too many tensors for one request";
     else if (s->splits_count > (s->kind == HY_ALLTOALL))
         wrong = "only an alltoall has splits";
     if (wrong)
@@ -115,13 +115,13 @@ static size_t output_count(const struct start *s)
     case HY_JOIN:
         return 1; /* the last rank that joined */
     case HY_ALLTOALL:
-        return 2; /* and the splits received */
+        return 2; /* the tensor and the received splits */
     default:
         return (size_t)s->tensor_count;
     }
 }
 
-/* struct hy_request's: runs in any thread. */
+/* For struct hy_request: called from any thread. */
 static void *allocate(void *arg, size_t tensor, const int64_t *dims, uint32_t dim_count, size_t bytes)
 {
     struct hy_pending *p = arg;
@@ -145,14 +145,15 @@ static int take_inputs(struct hy_pending *p, TF_OpKernelContext *ctx, struct hy_
     return 0;
 }
 
-/* Outputs that are as their inputs are made here; the sizes of others are known when all members have come. */
+/* Allocates outputs of the same size as their inputs; other sizes are known only when all members have joined in. */
 static int describe(struct hy_pending *p, size_t i, struct hy_tensor *tensor, struct hy_err *err)
 {
     const TF_Tensor *input = p->inputs[i];
     int dim_count = hy_tf.NumDims(input);
 
     if (dim_count > HY_DIMS_MAX)
-        return hy_err_set(err, -EINVAL, "tensor '%s' has %d dimensions, more than %d", p->name, dim_count, HY_DIMS_MAX);
+        return hy_err_set(err, -EINVAL, "tensor '%s' has %d dimensions (the limit is %d)", p->name, dim_count,
+                          HY_DIMS_MAX);
     tensor->in = hy_tf_memory(input);
     tensor->dim_count = (uint32_t)dim_count;
     for (int d = 0; d < dim_count; d++)
@@ -174,8 +175,8 @@ static double from_bits(int64_t bits)
     return value;
 }
 
-/* Nobody but a waiter moves a group of one on: what was abandoned there is over when it was waited for. */
-static int64_t ask_group(const struct hy_bridge *bridge, const struct hy_request *request, struct hy_err *err)
+/* In a group of one only waiting makes progress: an abandoned request is finished by waiting for it. */
+static int64_t submit(const struct hy_bridge *bridge, const struct hy_request *request, struct hy_err *err)
 {
     int64_t ticket = bridge->start(request, err);
 
@@ -206,7 +207,7 @@ static int64_t start_request(const struct hy_bridge *bridge, const struct start 
         if (describe(p, i, &tensors[i], err) < 0)
             return err->code;
     }
-    return ask_group(bridge, &request, err);
+    return submit(bridge, &request, err);
 }
 
 static int prepare(const struct start *s, struct hy_pending *p, TF_OpKernelContext *ctx, struct hy_err *err)
@@ -216,7 +217,7 @@ static int prepare(const struct start *s, struct hy_pending *p, TF_OpKernelConte
     if (take_inputs(p, ctx, err) < 0)
         return err->code;
     if (s->tensor_count > 0 && hy_tf_type(hy_tf.TensorType(p->inputs[0]), &p->type) < 0)
-        return hy_err_set(err, -EINVAL, "tensor '%s' has a type that collectives do not know", p->name);
+        return hy_err_set(err, -EINVAL, "tensor '%s' has a type that collectives do not support", p->name);
     return 0;
 }
 
@@ -250,7 +251,7 @@ static void compute(void *kernel, TF_OpKernelContext *ctx)
     }
     if (p)
         hy_pending_free(hy_pending_take(p->handle));
-    hy_tf_name_loss(&err, (enum hy_kind)s->kind, s->name);
+    hy_tf_add_op_name(&err, (enum hy_kind)s->kind, s->name);
     hy_tf_fail(ctx, &err);
 }
 

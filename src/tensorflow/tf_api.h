@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TensorFlow's C API, as much of it as is used here. Its own headers do not
- * compile as C, and linking it would tie a build to one TensorFlow: so the
- * entry points are declared by hand and looked up in the process (api.c).
- * They are the same from 2.12 on.
+ * The used part of TensorFlow's C API. TensorFlow's headers do not compile as C,
+ * and linking it would bind a build to one version: so the functions are declared
+ * by hand and looked up in the process (api.c). They are the same since 2.12.
  */
 #ifndef HY_TENSORFLOW_TF_API_H
 #define HY_TENSORFLOW_TF_API_H
@@ -26,8 +25,8 @@ typedef struct TF_OpKernelContext TF_OpKernelContext;
 typedef struct TF_AsyncOpKernelDoneCallback TF_AsyncOpKernelDoneCallback;
 
 typedef enum {
-    TF_FLOAT = 1, TF_DOUBLE = 2, TF_INT32 = 3, TF_UINT8 = 4, TF_INT16 = 5, TF_INT8 = 6, TF_STRING = 7, TF_INT64 = 9, TF_BOOL = 10,
-    TF_BFLOAT16 = 14, TF_UINT16 = 17, TF_HALF = 19, TF_UINT32 = 22, TF_UINT64 = 23,
+    TF_FLOAT = 1, TF_DOUBLE = 2, TF_INT32 = 3, TF_UINT8 = 4, TF_INT16 = 5, TF_INT8 = 6, TF_STRING = 7, TF_INT64 = 9,
+    TF_BOOL = 10, TF_BFLOAT16 = 14, TF_UINT16 = 17, TF_HALF = 19, TF_UINT32 = 22, TF_UINT64 = 23,
 } TF_DataType;
 
 typedef enum {
@@ -36,9 +35,9 @@ typedef enum {
     TF_OUT_OF_RANGE = 11, TF_UNIMPLEMENTED = 12, TF_INTERNAL = 13, TF_UNAVAILABLE = 14, TF_DATA_LOSS = 15,
 } TF_Code;
 
-#define TF_ALIGNMENT 64 /* of a tensor's memory: less, and TensorFlow copies it */
+#define TF_ALIGNMENT 64 /* of a tensor's memory; TensorFlow copies less aligned memory */
 
-/* X(what it returns, its name without TF_, its parameters) */
+/* X(return type, name without TF_, parameters) */
 #define HY_TF_ENTRIES(X)                                                                                     \
     X(TF_Status *, NewStatus, (void))                                                                        \
     X(void, DeleteStatus, (TF_Status *))                                                                     \
@@ -92,26 +91,26 @@ struct hy_tf {
     HY_TF_ENTRIES(HY_TF_MEMBER)
 #undef HY_TF_MEMBER
 };
-extern struct hy_tf hy_tf; /* filled once, before anything is registered */
+extern struct hy_tf hy_tf; /* filled in once, before anything is registered */
 
-/* NULL: this TensorFlow has none of that name, or there is no TensorFlow. */
+/* NULL: this TensorFlow does not have the symbol, or there is no TensorFlow. */
 void *hy_tf_symbol(const char *name);
-/* Fills hy_tf. 0, or -ENOSYS and what is missing. */
+/* Fills in hy_tf. 0, or -ENOSYS with the missing function in `err`. */
 int hy_tf_find(struct hy_err *err);
 
-/* 0, or -ENOTSUP: a type that the collectives do not have. */
+/* 0, or -ENOTSUP: a type that the collectives do not support. */
 int hy_tf_type(TF_DataType type, enum hy_type *ret);
 TF_DataType hy_tf_type_of(enum hy_type type);
 
-/* A tensor's memory; never NULL, not even where it has no elements. */
+/* A tensor's memory; never NULL, even if it has no elements. */
 void *hy_tf_memory(const TF_Tensor *tensor);
 
-/* A new tensor, its memory not set; NULL when out of memory. */
+/* A new, uninitialized tensor; NULL when out of memory. */
 TF_Tensor *hy_tf_allocate(TF_DataType type, const int64_t *dims, int dim_count, size_t bytes);
 
-/* The op fails with this sentence, as the exception that Horovod's users know for the code. */
+/* Fails the op with this message, and with the exception that Horovod raises for the code. */
 void hy_tf_fail(TF_OpKernelContext *ctx, const struct hy_err *err);
-/* The same with TensorFlow's own status; true when there is something to fail with. */
+/* The same with a TensorFlow status; true if it is an error. */
 bool hy_tf_failed(TF_OpKernelContext *ctx, TF_Status *status);
 
 void hy_tf_delete_status_at(TF_Status **status);

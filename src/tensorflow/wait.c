@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HopyardWait: waits for requests that were started and gives their results, in the order of the handles. */
+/* HopyardWait: waits for started requests and returns their results, in the order of the handles. */
 #include "tensorflow/ops.h"
 
 #include <errno.h>
@@ -13,14 +13,14 @@ static const char *const names[] = {
     [HY_REDUCESCATTER] = "HorovodReducescatter", [HY_BARRIER] = "HorovodBarrier", [HY_JOIN] = "HorovodJoin",
 };
 
-void hy_tf_name_loss(struct hy_err *err, enum hy_kind kind, const char *name)
+void hy_tf_add_op_name(struct hy_err *err, enum hy_kind kind, const char *name)
 {
     if (err->code == -ECONNABORTED)
         hy_err_wrap(err, "%s '%s'", names[kind], name);
 }
 
-/* Ranks wait for each other in vain, and the reason may be that ops of this graph had no thread to run on. */
-static void name_threads(struct hy_err *err, const struct hy_pending *p)
+/* The cause of a deadlock may be that ops of this graph had no thread to run on. */
+static void add_thread_hint(struct hy_err *err, const struct hy_pending *p)
 {
     struct hy_err whole = *err;
 
@@ -59,7 +59,7 @@ static int put_last_joined(struct hy_pending *p, int64_t rank)
     return 0;
 }
 
-/* Waits for `p`: its outputs are there afterwards. An error is told in `err`, unless an earlier one is. */
+/* Waits for `p`, which then has its outputs. An error is stored in `err`, unless it has an earlier one. */
 static int wait_for(const struct hy_bridge *bridge, struct hy_pending *p, struct hy_err *err)
 {
     struct hy_err own = {0};
@@ -72,8 +72,8 @@ static int wait_for(const struct hy_bridge *bridge, struct hy_pending *p, struct
     if (err->code == 0) {
         *err = own;
         err->code = (int)result;
-        hy_tf_name_loss(err, p->kind, p->name);
-        name_threads(err, p);
+        hy_tf_add_op_name(err, p->kind, p->name);
+        add_thread_hint(err, p);
     }
     return (int)result;
 }
@@ -81,9 +81,9 @@ static int wait_for(const struct hy_bridge *bridge, struct hy_pending *p, struct
 static int check_output(TF_OpKernelContext *ctx, int index, const struct hy_pending *p, size_t i, struct hy_err *err)
 {
     if (!p->outputs[i])
-        return hy_err_set(err, -EPROTO, "tensor '%s': the group gave no result", p->name);
+        return hy_err_set(err, -EPROTO, "tensor '%s': the group returned no result", p->name);
     if (index >= hy_tf.NumOutputs(ctx) || hy_tf.ExpectedOutputDataType(ctx, index) != hy_tf.TensorType(p->outputs[i]))
-        return hy_err_set(err, -EINVAL, "HopyardWait: Tout does not say what the results of '%s' are", p->name);
+        return hy_err_set(err, -EINVAL, "HopyardWait: Tout does not match the types of the results of '%s'", p->name);
     return 0;
 }
 
@@ -106,14 +106,14 @@ static int set_outputs(TF_OpKernelContext *ctx, struct hy_pending *const *all, i
     return 0;
 }
 
-/* Waits for all of them, also when one has failed: the group writes to the memory of the others. */
+/* Waits for all, even after an error: the group may still write to the memory of the others. */
 static void wait_for_all(TF_OpKernelContext *ctx, struct hy_pending **all, int count, struct hy_err *err)
 {
     const struct hy_bridge *bridge = hy_bridge_get(err);
 
     for (int i = 0; bridge && i < count; i++) {
         all[i] = take(ctx, i, err);
-        /* A group that is being left in another thread: nobody says when it is done with the memory. */
+        /* Another thread is leaving the group: it is not known when the group stops using the memory. */
         if (all[i] && wait_for(bridge, all[i], err) == -ENOTCONN)
             hy_pending_abandon(hy_take(all[i]));
     }

@@ -32,8 +32,8 @@
 #define HY_FILE_SIZE_LIMIT (UINT64_C(1) << 50) /* bytes from the beginning of a file to its end, holes included */
 #define HY_TRANSFER_DEFAULT (UINT64_C(100) << 30) /* bytes of data, unless --max-transfer says otherwise */
 #define HY_TRANSFER_UNLIMITED UINT64_MAX
-/* Memory of announced files that the driver has not begun to write. An agent waits after a quarter of it until the driver
- * has caught up. */
+/* Memory of announced files that the driver has not begun to write. After a quarter of it an agent waits until the
+ * driver has caught up. */
 #define HY_ANNOUNCED_LIMIT (4u << 20)
 
 /* ---- texts and values ---- */

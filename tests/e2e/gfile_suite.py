@@ -195,10 +195,10 @@ def test_patterns_match_as_they_do_on_this_machine(folder: str, tmp_path: Path) 
 
 
 def test_folders_are_made_one_by_one_or_all_at_once(folder: str) -> None:
-    with refused(errors.NotFoundError, "is not there"):
+    with refused(errors.NotFoundError, "does not exist"):
         gfile.mkdir(f"{folder}/a/b")
     gfile.mkdir(f"{folder}/a")
-    gfile.mkdir(f"{folder}/a")  # TensorFlow takes "it is there already" for success
+    gfile.mkdir(f"{folder}/a")  # TensorFlow takes ALREADY_EXISTS for success
     gfile.makedirs(f"{folder}/a/b/c")
     gfile.makedirs(f"{folder}/a/b/c")
     write(f"{folder}/file")
@@ -211,11 +211,11 @@ def test_folders_are_made_one_by_one_or_all_at_once(folder: str) -> None:
 def test_removing_takes_files_and_folders_apart(folder: str) -> None:
     gfile.makedirs(f"{folder}/full/deep")
     write(f"{folder}/full/deep/file")
-    with refused(errors.FailedPreconditionError, "is a folder"):
+    with refused(errors.FailedPreconditionError, "is a directory"):
         gfile.remove(f"{folder}/full/deep")
     with refused(errors.NotFoundError, "does not exist"):
         gfile.remove(f"{folder}/nothing")
-    with refused(errors.FailedPreconditionError, "is no folder"):
+    with refused(errors.FailedPreconditionError, "is not a directory"):
         gfile.rmtree(f"{folder}/full/deep/file")
     with refused(errors.NotFoundError, "does not exist"):
         gfile.rmtree(f"{folder}/nothing")

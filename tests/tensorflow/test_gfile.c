@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensorflow: the file systems' table, called as TensorFlow calls it, over
- * files of this machine. What Python cannot see is here: codes that tf.io.gfile
- * swallows, order of calls that it never makes, memory that runs out. Real
- * TensorFlows on a real HDFS are e2e/test_gfile.py's.
+ * tensorflow: the table of the file systems, called as TensorFlow calls it, on
+ * local files. It tests what Python cannot: codes that tf.io.gfile hides, orders
+ * of calls that it does not use, out of memory. e2e/test_gfile.py uses real
+ * versions of TensorFlow and a real HDFS.
  */
 #include "support.h"
 
@@ -21,7 +21,7 @@ struct TF_Status {
     char text[700];
 };
 
-static char folder[] = "/tmp/hy_test_gfile.XXXXXX";
+static char dir[] = "/tmp/hy_test_gfile.XXXXXX";
 static TF_FilesystemPluginInfo info;
 static const TF_FilesystemOps *fs;
 static const TF_RandomAccessFileOps *reads;
@@ -36,7 +36,7 @@ static void set_status(TF_Status *status, TF_Code code, const char *text)
 
 static const char *at(const char *name)
 {
-    return hy_path_in(folder, name);
+    return hy_path_in(dir, name);
 }
 
 static void free_plugin(void)
@@ -59,18 +59,18 @@ static int setup(void **state)
     fs = info.ops[0].filesystem_ops;
     reads = info.ops[0].random_access_file_ops;
     writes = info.ops[0].writable_file_ops;
-    strcpy(folder + strlen(folder) - 6, "XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    strcpy(dir + strlen(dir) - 6, "XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
     (void)state;
     free_plugin();
-    return hy_remove_tree(folder);
+    return hy_remove_tree(dir);
 }
 
-/* The code, which the call had to set. */
+/* The code of the call, which must set it. */
 #define CODE(call)                                                                                           \
     ({                                                                                                       \
         TF_Status status_ = {.code = TF_INTERNAL}, *status = &status_;                                       \
@@ -85,7 +85,7 @@ static void put(const char *name, const char *text)
     assert_int_equal(hy_file_write(at(name), text, strlen(text), 0644), 0);
 }
 
-static void test_both_schemes_are_offered_with_whole_tables(void **state)
+static void test_both_schemes_are_registered_with_complete_tables(void **state)
 {
     (void)state;
     assert_int_equal(info.num_schemes, 2);
@@ -107,7 +107,7 @@ static void test_names_keep_scheme_and_host(void **state)
     info.plugin_memory_free(name);
 }
 
-static void test_a_folder_is_made_only_where_there_is_none_and_in_one_that_is_there(void **state)
+static void test_create_dir_needs_a_new_name_and_an_existing_parent(void **state)
 {
     (void)state;
     assert_int_equal(CODE(fs->create_dir(&none, at("a/b"), status)), TF_NOT_FOUND);
@@ -117,24 +117,24 @@ static void test_a_folder_is_made_only_where_there_is_none_and_in_one_that_is_th
     assert_int_equal(CODE(fs->recursively_create_dir(&none, at("a/b/c"), status)), TF_OK);
 }
 
-static void test_what_is_not_removed_is_counted(void **state)
+static void test_undeleted_files_and_directories_are_counted(void **state)
 {
-    uint64_t files = 7, folders = 7;
+    uint64_t files = 7, dirs = 7;
 
     (void)state;
-    assert_int_equal(CODE(fs->delete_recursively(&none, at("a"), &files, &folders, status)), TF_NOT_FOUND);
+    assert_int_equal(CODE(fs->delete_recursively(&none, at("a"), &files, &dirs, status)), TF_NOT_FOUND);
     assert_int_equal(files, 0);
-    assert_int_equal(folders, 1);
+    assert_int_equal(dirs, 1);
     assert_int_equal(CODE(fs->recursively_create_dir(&none, at("a/b"), status)), TF_OK);
     assert_int_equal(CODE(fs->delete_dir(&none, at("a"), status)), TF_FAILED_PRECONDITION);
-    assert_int_equal(CODE(fs->delete_recursively(&none, at("a"), &files, &folders, status)), TF_OK);
-    assert_int_equal(files + folders, 0);
+    assert_int_equal(CODE(fs->delete_recursively(&none, at("a"), &files, &dirs, status)), TF_OK);
+    assert_int_equal(files + dirs, 0);
     put("f", "x");
     assert_int_equal(CODE(fs->delete_dir(&none, at("f"), status)), TF_FAILED_PRECONDITION);
     assert_int_equal(CODE(fs->delete_file(&none, at("f"), status)), TF_OK);
 }
 
-static void test_below_a_file_there_is_nothing(void **state)
+static void test_paths_below_a_file_do_not_exist(void **state)
 {
     TF_FileStatistics stats;
 
@@ -144,10 +144,10 @@ static void test_below_a_file_there_is_nothing(void **state)
     assert_int_equal(CODE(fs->path_exists(&none, at("f"), status)), TF_OK);
     assert_int_equal(CODE(fs->stat(&none, at("f/g"), &stats, status)), TF_FAILED_PRECONDITION);
     assert_int_equal(CODE(fs->is_directory(&none, at("f"), status)), TF_FAILED_PRECONDITION);
-    assert_int_equal(CODE(fs->is_directory(&none, folder, status)), TF_OK);
+    assert_int_equal(CODE(fs->is_directory(&none, dir, status)), TF_OK);
 }
 
-static void test_reading_says_where_the_end_is(void **state)
+static void test_reading_reports_the_end_of_the_file(void **state)
 {
     TF_RandomAccessFile file = {0};
     char bytes[16];
@@ -167,7 +167,7 @@ static void test_reading_says_where_the_end_is(void **state)
     reads->cleanup(&file);
 }
 
-static void test_a_closed_file_takes_nothing_more(void **state)
+static void test_a_closed_file_cannot_be_written(void **state)
 {
     TF_WritableFile file = {0};
 
@@ -184,7 +184,7 @@ static void test_a_closed_file_takes_nothing_more(void **state)
     writes->cleanup(&file);
 }
 
-static void test_braces_of_a_pattern_are_characters(void **state)
+static void test_braces_in_a_pattern_match_themselves(void **state)
 {
     char **found;
 
@@ -216,7 +216,7 @@ static int list(TF_FilesystemListOp *op, const char *name)
     return 0;
 }
 
-static int go_through(void *arg)
+static int use_all_functions(void *arg)
 {
     TF_Status status = {0};
     TF_RandomAccessFile in = {0};
@@ -238,7 +238,7 @@ static int go_through(void *arg)
     return is_well ? 0 : -ENOMEM;
 }
 
-static void test_memory_that_runs_out_is_an_error_and_leaves_nothing(void **state)
+static void test_out_of_memory_is_an_error_without_leaks(void **state)
 {
     char name[8];
 
@@ -247,22 +247,22 @@ static void test_memory_that_runs_out_is_an_error_and_leaves_nothing(void **stat
         snprintf(name, sizeof(name), "f%d", i);
         put(name, "");
     }
-    hy_each_fault(HY_SEAM_ALLOC, go_through, NULL);
+    hy_each_fault(HY_SEAM_ALLOC, use_all_functions, NULL);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        TEST(test_both_schemes_are_offered_with_whole_tables),
+        TEST(test_both_schemes_are_registered_with_complete_tables),
         TEST(test_names_keep_scheme_and_host),
-        TEST(test_a_folder_is_made_only_where_there_is_none_and_in_one_that_is_there),
-        TEST(test_what_is_not_removed_is_counted),
-        TEST(test_below_a_file_there_is_nothing),
-        TEST(test_reading_says_where_the_end_is),
-        TEST(test_a_closed_file_takes_nothing_more),
-        TEST(test_braces_of_a_pattern_are_characters),
-        TEST(test_memory_that_runs_out_is_an_error_and_leaves_nothing),
+        TEST(test_create_dir_needs_a_new_name_and_an_existing_parent),
+        TEST(test_undeleted_files_and_directories_are_counted),
+        TEST(test_paths_below_a_file_do_not_exist),
+        TEST(test_reading_reports_the_end_of_the_file),
+        TEST(test_a_closed_file_cannot_be_written),
+        TEST(test_braces_in_a_pattern_match_themselves),
+        TEST(test_out_of_memory_is_an_error_without_leaks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

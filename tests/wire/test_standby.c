@@ -102,7 +102,7 @@ static void test_another_key_or_client_is_refused_and_outdated_agents_are_asked_
     open_two(given);
     assert_int_equal(hy_standby_take("4712:1", "key", &sent, given), -ENOENT);
     assert_int_equal(hy_standby_receive(socket, &got, taken), -EAGAIN);
-    assert_int_equal(hy_standby_take("4711:99", "key", &sent, given), -ENOENT); /* an earlier process with this process ID */
+    assert_int_equal(hy_standby_take("4711:99", "key", &sent, given), -ENOENT); /* the process ID was reused */
     assert_int_equal(hy_standby_receive(socket, &got, taken), 0);
     assert_int_equal(hy_standby_take(CLIENT, "other", &sent, given), -ENOENT);
     assert_int_equal(hy_standby_receive(socket, &got, taken), 0);
