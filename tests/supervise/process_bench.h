@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A supervisor on a loop, and trials on it, for test_process.c, test_limits.c and test_keeper.c. */
+/* A supervisor on a loop, and trials on it, for test_process.c, test_limits.c and test_reaper.c. */
 #ifndef HY_TESTS_PROCESS_BENCH_H
 #define HY_TESTS_PROCESS_BENCH_H
 
