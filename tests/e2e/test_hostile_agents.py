@@ -102,7 +102,7 @@ def test_floods_are_not_written_down(yard: Yard) -> None:
     run = Attacked(yard, *names)
     run.attack()
     assert run.answers() == dict.fromkeys(names, "sent")
-    wait_for(lambda: yard.driver_log().count("has left (it has had enough)") == len(names), "all was taken in")
+    wait_for(lambda: yard.driver_log().count("has left (the case is complete)") == len(names), "all was taken in")
     run.leave()
     out = run.finish()
     log = (yard.folder / "run-1.log").read_bytes()

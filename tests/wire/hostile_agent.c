@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An agent that holds a run's key and then sends what no agent may, for
+ * An agent that has a run's key and sends invalid or excessive messages, for
  * e2e/test_hostile_agents.py:
  *
  *     hostile_agent PORT KEYFILE CASE
  *
- * It joins by the name of its case, with one slot, and says "ready" when a trial was started on it (or, for what goes
- * wrong in the first message, when it is welcome). After a line on standard input it sends what its case is about. It
- * says "gone" when the driver has dropped it; where the driver should not, "sent", and leaves in order.
+ * It joins under the name of its case, with one slot, and prints "ready" when a trial was started on it (or, if the case
+ * is about the first message, when it receives Welcome). After a line on standard input it sends the messages of its
+ * case. It prints "gone" when the driver has dropped it; if the driver should not, it prints "sent" and leaves normally.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -38,13 +38,13 @@ struct state {
     char *text; /* LONG bytes */
 };
 
-/* One message after the other, with `turn` from 0 on. */
+/* Sends `count` messages; `turn` is the index of the current one. */
 struct attack {
     const char *name;
     void (*fill)(struct state *s, Hy__Control *m);
     unsigned count;
     bool at_join;     /* it is the first message */
-    bool is_harmless; /* the driver need not mind */
+    bool is_harmless; /* the driver should not drop the agent */
 };
 
 static _Noreturn void die(const char *what)
@@ -59,7 +59,7 @@ static void print_line(const char *word)
     fflush(stdout);
 }
 
-/* ---- what it sends ---------------------------------------------------------------------- */
+/* ---- messages --------------------------------------------------------------------------- */
 
 static Hy__Output *output_of(struct state *s, Hy__Control *m)
 {
@@ -159,7 +159,7 @@ static void offset_sum(struct state *s, Hy__Control *m)
     o->size = UINT64_MAX - 4095;
 }
 
-/* A file of its own at each of them. */
+/* A new file for each offset. */
 static void offsets_sparse(struct state *s, Hy__Control *m)
 {
     static char path[40];
@@ -398,7 +398,7 @@ static const struct attack attacks[] = {
     {"stale-flood", stale_flood, FLOOD, false, true},
 };
 
-/* ---- sending it -------------------------------------------------------------------------- */
+/* ---- sending ----------------------------------------------------------------------------- */
 
 static int send_unreadable(struct state *s)
 {
@@ -427,14 +427,14 @@ static void leave(struct state *s)
     Hy__Control m = HY__CONTROL__INIT;
     Hy__Bye bye = HY__BYE__INIT;
 
-    bye.why = (char *)"it has had enough";
+    bye.why = (char *)"the case is complete";
     m.body_case = HY__CONTROL__BODY_BYE;
     m.bye = &bye;
     if (hy_peer_send(s->peer, &m) == 0)
         hy_net_flush(s->net);
 }
 
-/* As much as there is room for; the timer comes again. */
+/* Sends as many as fit into the queue; the timer repeats. */
 static void on_timer(uv_timer_t *timer)
 {
     struct state *s = timer->data;
@@ -519,7 +519,7 @@ static const struct attack *find_attack(const char *name)
     for (size_t i = 0; i < HY_COUNT(attacks); i++)
         if (strcmp(attacks[i].name, name) == 0)
             return &attacks[i];
-    die("there is no such case");
+    die("unknown case");
 }
 
 static void list_attacks(void)
