@@ -23,7 +23,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "driver/names.h"
+#include "driver/params_text.h"
 #include "driver/run.h"
 
 #define LEAVE_MS 15000

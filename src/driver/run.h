@@ -8,22 +8,22 @@
  * So nobody is ever told what the store does not know.
  *
  *   driver.c   the process: start, the turn, the end
- *   commit.c   what a turn has recorded, on its way to the store; stalls
+ *   store_commit.c   what a turn has recorded, on its way to the store; stalls
  *   trials.c   ask, place, end, retry
- *   start.c    an attempt begins
+ *   attempt_start.c    an attempt begins
  *   training.c ranks: trials that start together, and what follows when one dies
- *   ranks.c    the group they form: who has joined, rosters, losses
- *   nodes.c    the nodes of a cluster: where each is, and when servers may go
+ *   rank_group.c    the group they form: who has joined, rosters, losses
+ *   cluster_nodes.c    the nodes of a cluster: where each is, and when servers may go
  *   agents.c   who is there, who is lost, who is started again
- *   banned.c   addresses whose agents have broken the protocol
- *   discovery.c  hosts that a script names, while it lasts
- *   supply.c   agents that a client starts for us
- *   gpus.c     what trials need
- *   outputs.c  what trials print and leave, on its way to files
- *   checkpoints.c  on their way to agents, for a retry
- *   events.c   what TensorBoard shows of them
+ *   address_bans.c   addresses whose agents have broken the protocol
+ *   host_discovery.c  hosts that a script names, while it lasts
+ *   agent_supplier.c   agents that a client starts for us
+ *   resources.c     what trials need
+ *   trial_output.c  what trials print and leave, on its way to files
+ *   checkpoint_transfer.c  on their way to agents, for a retry
+ *   tensorboard_events.c   what TensorBoard shows of them
  *   clients.c  who watches
- *   replay.c   a run that goes on
+ *   resume.c   a run that goes on
  */
 #ifndef HY_DRIVER_RUN_H
 #define HY_DRIVER_RUN_H
@@ -71,7 +71,7 @@ struct agent {
     int drops;                         /* how often it was dropped for breaking the protocol */
     char violation[200];               /* what it has sent that no agent may; "": nothing */
     int64_t restart_at;                /* 0: not waiting */
-    uint32_t listed;                   /* slots, by the discovery script (discovery.c); 0: it does not name this one */
+    uint32_t listed;                   /* slots, by the discovery script (host_discovery.c); 0: it does not name this one */
     int64_t cool_at;                   /* a rank has failed there: none is started before; 0: not so */
     uint32_t cooldowns;                /* how often that was */
     int64_t up_by;                     /* when its start has taken too long; 0: we have said so */
@@ -84,7 +84,7 @@ struct agent {
     size_t function_sent;              /* ... and how much of it has gone */
 };
 
-/* An address whose agents may not join until a moment: banned.c. */
+/* An address whose agents may not join until a moment: address_bans.c. */
 #define BANNED_MAX 64
 struct banned {
     char address[64]; /* without the port */
@@ -104,7 +104,7 @@ struct numbers {
     uint32_t rank, size, local_rank, local_size, cross_rank, cross_size;
 };
 
-/* What a trial is to its group: ranks.c. */
+/* What a trial is to its group: rank_group.c. */
 struct member {
     Hy__Control *node;           /* of a cluster: where it is; NULL: it has not said so */
     bool serves;                 /* it only does what others ask it for */
@@ -191,7 +191,7 @@ struct tally {
     int64_t ended_seq, notes_until;
 };
 
-/* Turns on their way to the store: commit.c. */
+/* Turns on their way to the store: store_commit.c. */
 struct commit {
     struct tally tally;         /* as of `sealed` */
     struct hy_changes recorded; /* by this turn */
@@ -282,7 +282,7 @@ struct driver {
     uv_idle_t more;             /* ... this */
     bool has_no_room;           /* for a trial's directory: counts in stalls */
     struct tally committed;     /* what the store has */
-    uint32_t stalls;            /* things that cannot be written for now: commit.c */
+    uint32_t stalls;            /* things that cannot be written for now: store_commit.c */
     int64_t stalled_since;      /* 0: there is none */
     char stall_why[700];
     char *notice;               /* what clients should know of that; or NULL */
@@ -313,7 +313,7 @@ void hy_run_out_of_memory(struct driver *d);
 /* How many trials there will be; -1: without end. */
 int64_t hy_run_total(const struct driver *d);
 
-/* ---- commit.c ---- */
+/* ---- store_commit.c ---- */
 /* Of a call that records a change: 0, or the run has been interrupted. */
 int hy_run_recorded(struct driver *d, int rc);
 /* At the end of an iteration of the loop: commits what was recorded, unless a commit is under way. */
@@ -371,7 +371,7 @@ int hy_run_take_dir(struct driver *d, const char *dir);
 /* A trial is done and has a value: is it the best so far? 0 or -ENOMEM. */
 int hy_run_best(struct driver *d, const struct hy_trial_row *row);
 
-/* ---- start.c ---- */
+/* ---- attempt_start.c ---- */
 /* A new attempt, there: in memory and in the store. 0, or the run has been failed. */
 int hy_attempt_seat(struct driver *d, struct trial *t, const struct hy_assignment *seat);
 /* Sends it to its agent. */
@@ -421,7 +421,7 @@ void hy_training_check(struct driver *d);
 /* All trials are over: ends the run. */
 void hy_training_finish(struct driver *d);
 
-/* ---- nodes.c: trainings whose spec has roles ---- */
+/* ---- cluster_nodes.c: trainings whose spec has roles ---- */
 static inline bool hy_is_cluster(const struct driver *d)
 {
     return hy_spec_is_cluster(d->spec);
@@ -439,7 +439,7 @@ void hy_nodes_feeder_gone(struct driver *d);
 void hy_nodes_reckon(struct driver *d);
 void hy_nodes_tick(struct driver *d, int64_t now);
 
-/* ---- ranks.c ---- */
+/* ---- rank_group.c ---- */
 /* What a rank or node says of where it is: not too many, none too long. */
 bool hy_are_addresses(char *const *list, size_t n);
 /* To the agent of its attempt. */
@@ -494,7 +494,7 @@ void hy_agents_cool_down(struct driver *d, struct agent *a);
 /* Machines may yet come: by --listen, or by discovery. */
 bool hy_agents_may_come(const struct driver *d);
 
-/* ---- discovery.c ---- */
+/* ---- host_discovery.c ---- */
 struct hy_discovered_host {
     char name[256];
     uint32_t slots; /* from 1 */
@@ -512,12 +512,12 @@ void hy_discovery_tick(struct driver *d, int64_t now);
 void hy_discovery_stop(struct driver *d);
 void hy_discovery_free(struct driver *d);
 
-/* ---- banned.c ---- */
+/* ---- address_bans.c ---- */
 /* Agents that join by themselves from there are refused for a while, and for longer each time. Returns the seconds. */
 int hy_banned_add(struct driver *d, const char *address);
 bool hy_banned_has(const struct driver *d, const char *address);
 
-/* ---- supply.c ---- */
+/* ---- agent_supplier.c ---- */
 int hy_supply_start(struct driver *d, const struct hy_agent_order *order, struct hy_err *err);
 void hy_supply_stop(struct driver *d, uint64_t id);
 void hy_supply_offered(struct driver *d, struct client *c, const Hy__Supply *offer);
@@ -528,7 +528,7 @@ void hy_supply_gone(struct driver *d);
 int hy_supply_open(struct driver *d, struct hy_err *err);
 void hy_supply_tick(struct driver *d, int64_t now);
 
-/* ---- gpus.c ---- */
+/* ---- resources.c ---- */
 /* What the next attempt needs; NULL: any trial's first. */
 struct hy_need hy_run_need(const struct driver *d, const struct trial *t);
 /* How many slots this machine has for the run. */
@@ -540,7 +540,7 @@ void hy_run_note_gpus(struct driver *d, const struct agent *a);
 /* A run on this machine alone whose trials want more GPUs than it has: refused before there is a run. */
 int hy_run_check_gpus(const Hy__RunSpec *spec, struct hy_err *err);
 
-/* ---- outputs.c ---- */
+/* ---- trial_output.c ---- */
 void hy_outputs_open(struct driver *d, struct agent *a, const Hy__Output *o);
 void hy_outputs_data(struct driver *d, struct agent *a, uint32_t stream, const uint8_t *bytes, size_t n);
 /* Is everything there that the agent says it sent? */
@@ -561,7 +561,7 @@ void hy_outputs_write_failed(struct driver *d, const char *path, int rc);
 /* Or it is the trial's own doing, and the run goes on. */
 bool hy_outputs_is_trials_own(int rc);
 
-/* ---- checkpoints.c ---- */
+/* ---- checkpoint_transfer.c ---- */
 /*
  * Sends a trial's checkpoint to an agent that does not see the project folder; fills start->files. 0, -ENOMEM, or
  * -ECANCELED: it cannot be sent, and the trial fails in the next tick.
@@ -575,7 +575,7 @@ void hy_checkpoints_tick(struct driver *d);
 void hy_checkpoint_forget(struct trial *t);
 void hy_checkpoints_agent_gone(struct agent *a);
 
-/* ---- events.c ---- */
+/* ---- tensorboard_events.c ---- */
 /* An attempt begins: a new file with its hyperparameters, instead of the one before. */
 void hy_events_start(struct driver *d, struct trial *t);
 /* A value it has reported; a step below 0: the next one of that name. */
@@ -609,7 +609,7 @@ void hy_clients_end(struct driver *d);
 void hy_clients_notify(struct driver *d);
 int hy_client_send(struct client *c, const Hy__ClientAnswer *answer);
 
-/* ---- replay.c ---- */
+/* ---- resume.c ---- */
 int hy_run_replay(struct driver *d, struct hy_err *err);
 
 /* ---- snapshot.c ---- */
@@ -618,7 +618,7 @@ void hy_snapshot_begin(struct driver *d);
 bool hy_snapshot_is_over(const struct driver *d);
 void hy_snapshot_free(struct driver *d);
 
-/* ---- remote.c: a project on HDFS; all do nothing for one that is just a folder ---- */
+/* ---- hdfs_mirror.c: a project on HDFS; all do nothing for one that is just a folder ---- */
 /* Blocks: for the start of a run. */
 int hy_remote_open(struct driver *d, struct hy_err *err);
 void hy_remote_tick(struct driver *d, int64_t now);

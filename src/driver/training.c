@@ -4,7 +4,7 @@
  *
  * All are placed at once, as a gang, or none is; from then on each is a task of
  * its own to the schedule. When one dies, however, and the training is not
- * elastic, the others are told (ranks.c), have five seconds to end by
+ * elastic, the others are told (rank_group.c), have five seconds to end by
  * themselves, and are killed. When all are over, all start again, or all come
  * to their end: until then a rank that has ended is only TRIAL_OVER, since it
  * may be needed once more.

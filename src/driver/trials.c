@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "driver/names.h"
+#include "driver/params_text.h"
 #include "driver/run.h"
 
 #define STARTS_MAX 1000          /* asks and starts in one turn: an agent may claim any number of slots */

@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 #include "driver/driver.h"
-#include "driver/names.h"
+#include "driver/params_text.h"
 #include "driver/run.h"
 #include "engine/command.h"
 #include "engine/engine.h"

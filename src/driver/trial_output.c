@@ -8,7 +8,7 @@
  * meanwhile is gathered, and the credit goes back to the agent only when it is
  * written. So a slow disk slows the trial that prints, and nobody else, in
  * bounded memory. A full disk does so too: what could not be written, or opened,
- * is tried again every second (commit.c: stalls).
+ * is tried again every second (store_commit.c: stalls).
  */
 #include <errno.h>
 #include <fcntl.h>

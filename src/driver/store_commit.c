@@ -12,7 +12,7 @@
  *
  * What cannot be written for a while (a full disk, a store that another program
  * has locked) is a stall: tried again every second, by the store here, by
- * outputs.c and events.c for their files. Nothing new is started meanwhile and
+ * trial_output.c and tensorboard_events.c for their files. Nothing new is started meanwhile and
  * nothing is killed. Stalled for too long, the run is interrupted.
  */
 #include <errno.h>

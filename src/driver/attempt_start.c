@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "driver/names.h"
+#include "driver/params_text.h"
 #include "driver/run.h"
 
 #define RANK_WORDS 8

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A trial's parameters as text: in its command, its folder's name, JSON, a table. */
-#ifndef HY_DRIVER_NAMES_H
-#define HY_DRIVER_NAMES_H
+#ifndef HY_DRIVER_PARAMS_TEXT_H
+#define HY_DRIVER_PARAMS_TEXT_H
 
 #include "base/err.h"
 #include "search/search.h"

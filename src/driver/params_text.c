@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "driver/names.h"
+#include "driver/params_text.h"
 
 #include <ctype.h>
 #include <errno.h>
