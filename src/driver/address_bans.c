@@ -14,40 +14,40 @@
 #define LONGEST_S 600
 
 /* The address without its port, which is another one for each connection. */
-static void host_part(const char *address, char host[sizeof((struct banned *)0)->address])
+static void host_part(const char *address, char host[sizeof((struct address_ban *)0)->address])
 {
     const char *colon = strrchr(address, ':');
 
-    snprintf(host, sizeof((struct banned *)0)->address, "%.*s", (int)(colon ? colon - address : (int)strlen(address)), address);
+    snprintf(host, sizeof((struct address_ban *)0)->address, "%.*s", (int)(colon ? colon - address : (int)strlen(address)), address);
 }
 
-static const struct banned *find(const struct driver *d, const char *host)
+static const struct address_ban *find(const struct driver *d, const char *host)
 {
-    for (size_t i = 0; i < BANNED_MAX; i++)
-        if (strcmp(d->banned[i].address, host) == 0)
-            return &d->banned[i];
+    for (size_t i = 0; i < ADDRESS_BANS_MAX; i++)
+        if (strcmp(d->bans[i].address, host) == 0)
+            return &d->bans[i];
     return NULL;
 }
 
 /* The one that may join the soonest makes room. */
-static struct banned *find_or_replace(struct driver *d, const char *host)
+static struct address_ban *find_or_replace(struct driver *d, const char *host)
 {
-    struct banned *found = (struct banned *)find(d, host), *soonest = &d->banned[0];
+    struct address_ban *found = (struct address_ban *)find(d, host), *soonest = &d->bans[0];
 
-    for (size_t i = 1; i < BANNED_MAX; i++)
-        if (d->banned[i].until_ms < soonest->until_ms)
-            soonest = &d->banned[i];
+    for (size_t i = 1; i < ADDRESS_BANS_MAX; i++)
+        if (d->bans[i].until_ms < soonest->until_ms)
+            soonest = &d->bans[i];
     if (found)
         return found;
-    *soonest = (struct banned){0};
+    *soonest = (struct address_ban){0};
     snprintf(soonest->address, sizeof soonest->address, "%s", host);
     return soonest;
 }
 
 int hy_banned_add(struct driver *d, const char *address)
 {
-    char host[sizeof((struct banned *)0)->address];
-    struct banned *b;
+    char host[sizeof((struct address_ban *)0)->address];
+    struct address_ban *b;
     int seconds;
 
     host_part(address, host);
@@ -62,8 +62,8 @@ int hy_banned_add(struct driver *d, const char *address)
 
 bool hy_banned_has(const struct driver *d, const char *address)
 {
-    char host[sizeof((struct banned *)0)->address];
-    const struct banned *b;
+    char host[sizeof((struct address_ban *)0)->address];
+    const struct address_ban *b;
 
     host_part(address, host);
     b = find(d, host);

@@ -33,7 +33,7 @@ int hy_supply_start(struct driver *d, const struct hy_agent_order *order, struct
     start.port = order->port;
     answer.body_case = HY__CLIENT_ANSWER__BODY_START;
     answer.start = &start;
-    rc = d->supplier ? hy_client_send(d->supplier, &answer) : -ENOTCONN;
+    rc = d->supply.supplier ? hy_client_send(d->supply.supplier, &answer) : -ENOTCONN;
     return rc < 0 ? hy_err_sys(err, rc, "nobody can be asked to start an agent") : 0;
 }
 
@@ -43,7 +43,7 @@ void hy_supply_stop(struct driver *d, uint64_t id)
 
     answer.body_case = HY__CLIENT_ANSWER__BODY_STOP;
     answer.stop = id;
-    if (d->supplier && hy_client_send(d->supplier, &answer) < 0)
+    if (d->supply.supplier && hy_client_send(d->supply.supplier, &answer) < 0)
         hy_warn("an agent cannot be stopped agent=%llu", (unsigned long long)id);
 }
 
@@ -57,10 +57,10 @@ static void take_supplier(struct driver *d, struct client *c, const Hy__Supply *
         if (!hy_is_training(d))
             hy_schedule_parallel(d->schedule, offer->parallel);
     }
-    if (d->unsupplied_since && d->supply_lost)
+    if (d->supply.missing_since && d->supply.was_lost)
         hy_run_recorded(d, hy_changes_run_state(&d->commit.recorded, HY_RUN_RUNNING, NULL));
-    d->supplier = c;
-    d->unsupplied_since = 0;
+    d->supply.supplier = c;
+    d->supply.missing_since = 0;
 }
 
 /* More agents than can have a trial at the same time would only stand by. */
@@ -88,13 +88,13 @@ static void refuse(struct driver *d, struct client *c, const Hy__Supply *offer)
 
 void hy_supply_offered(struct driver *d, struct client *c, const Hy__Supply *offer)
 {
-    if (!*d->spec->engine || (d->supplier && d->supplier != c)) {
+    if (!*d->spec->engine || (d->supply.supplier && d->supply.supplier != c)) {
         refuse(d, c, offer);
         return;
     }
-    if (!d->supplier)
+    if (!d->supply.supplier)
         take_supplier(d, c, offer);
-    d->supply_grows = offer->more;
+    d->supply.may_grow = offer->more;
     hy_agents_want(d, useful(d, offer->agents < AGENTS_MAX ? offer->agents : AGENTS_MAX));
 }
 
@@ -117,7 +117,7 @@ static void fail_for_session(struct driver *d)
     struct hy_err err = {0};
 
     hy_err_set(&err, -ECHILD, "Spark's session could not be started, or has ended (%s); the run's log, run-%lld.log in '%s', "
-               "says more", d->session_end, (long long)d->run, hy_store_folder(d->store));
+               "says more", d->supply.session_end, (long long)d->run, hy_store_folder(d->store));
     hy_run_fail(d, &err);
 }
 
@@ -136,14 +136,14 @@ void hy_supply_gone(struct driver *d)
     struct agent *a;
 
     hy_info("who started agents is gone");
-    d->supply_lost = true;
-    if (d->phase == PHASE_RUNNING && *d->session_end) {
+    d->supply.was_lost = true;
+    if (d->phase == PHASE_RUNNING && *d->supply.session_end) {
         fail_for_session(d);
         return;
     }
     if (d->phase == PHASE_RUNNING && !*d->spec->master)
         hy_run_note(d, "its Spark session is gone%s", what_helps(d, text, sizeof text));
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (a->process_runs)
             hy_agents_over(d, a->id, HY_AGENT_UNREACHED, "the session that it was started by is gone");
 }
@@ -155,10 +155,10 @@ static void on_session_exit(uv_process_t *h, int64_t status, int signal)
 {
     struct driver *d = h->data;
 
-    snprintf(d->session_end, sizeof d->session_end, "%s %lld", signal ? "signal" : "exit status",
+    snprintf(d->supply.session_end, sizeof d->supply.session_end, "%s %lld", signal ? "signal" : "exit status",
              signal ? (long long)signal : (long long)status);
-    hy_info("the session is over %s", d->session_end);
-    if (!d->supplier && d->phase == PHASE_RUNNING)
+    hy_info("the session is over %s", d->supply.session_end);
+    if (!d->supply.supplier && d->phase == PHASE_RUNNING)
         fail_for_session(d);
 }
 
@@ -181,8 +181,8 @@ int hy_supply_open(struct driver *d, struct hy_err *err)
     snprintf(agents, sizeof agents, "%u", d->spec->agents);
     snprintf(memory, sizeof memory, "%u", d->spec->executor_memory);
     snprintf(gpus, sizeof gpus, "%u", d->spec->executor_gpus);
-    d->session.data = d;
-    rc = uv_spawn(&d->loop, &d->session, &options);
+    d->supply.session.data = d;
+    rc = uv_spawn(&d->loop, &d->supply.session, &options);
     return rc < 0 ? hy_err_set(err, rc, "cannot start '%s' for a Spark session: %s", d->spec->python, uv_strerror(rc))
                   : 0;
 }
@@ -191,7 +191,7 @@ static bool is_anybody_here(struct driver *d)
 {
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (a->peer)
             return true;
     return false;
@@ -202,10 +202,10 @@ static void say_that_we_wait(struct driver *d, int64_t now)
 {
     struct agent *a;
 
-    if (d->supply_noted || now - d->begun_ms < QUIET_MS)
+    if (d->supply.wait_noted || now - d->process.begun_ms < QUIET_MS)
         return;
-    d->supply_noted = true;
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    d->supply.wait_noted = true;
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (a->was_here)
             return;
     hy_run_note(d, "it waits for executors: Spark has started none yet");
@@ -218,11 +218,11 @@ static void lack_supply(struct driver *d, int64_t now)
     struct hy_err err = {0};
 
     snprintf(text, sizeof text, "its Spark session is gone%s", what_helps(d, help, sizeof help));
-    if (d->supply_lost && !d->unsupplied_since)
+    if (d->supply.was_lost && !d->supply.missing_since)
         hy_run_recorded(d, hy_changes_run_state(&d->commit.recorded, HY_RUN_RUNNING, text));
-    if (!d->unsupplied_since)
-        d->unsupplied_since = now;
-    if (now - d->unsupplied_since < PATIENCE_MS && !(d->supply_lost && d->spec->fed))
+    if (!d->supply.missing_since)
+        d->supply.missing_since = now;
+    if (now - d->supply.missing_since < PATIENCE_MS && !(d->supply.was_lost && d->spec->fed))
         return;
     hy_err_set(&err, -ENOTCONN, "%s", text);
     hy_run_fail(d, &err);
@@ -234,12 +234,12 @@ void hy_supply_tick(struct driver *d, int64_t now)
     if (!*d->spec->engine || d->phase != PHASE_RUNNING)
         return;
     if (is_anybody_here(d)) {
-        if (!d->supply_judged && !d->supply_grows && d->newcomer_ms && now - d->newcomer_ms > QUIET_MS)
+        if (!d->supply.is_checked && !d->supply.may_grow && d->supply.last_agent_ms && now - d->supply.last_agent_ms > QUIET_MS)
             hy_agents_judge(d);
         return;
     }
     say_that_we_wait(d, now);
-    if (d->supplier || uv_is_active((uv_handle_t *)&d->session))
+    if (d->supply.supplier || uv_is_active((uv_handle_t *)&d->supply.session))
         return; /* a session of our own may take its time, and says when it is over */
     lack_supply(d, now);
 }

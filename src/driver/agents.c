@@ -38,13 +38,13 @@ static struct agent *agent_new(struct driver *d, const char *identity, const cha
 
     if (!a)
         return NULL;
-    a->id = ++d->next_agent;
+    a->id = ++d->agents.last_id;
     a->slots = slots;
     a->next_stream = OUR_STREAMS;
     a->identity = identity ? hy_strdup(identity) : hy_asprintf("agent-%llu", (unsigned long long)a->id);
     a->name = hy_strdup(name);
     hy_list_init(&a->trials);
-    if (!a->identity || !a->name || hy_map_put(&d->agents, a->id, a) < 0) {
+    if (!a->identity || !a->name || hy_map_put(&d->agents.map, a->id, a) < 0) {
         free(a->identity);
         free(a->name);
         free(a);
@@ -57,7 +57,7 @@ static void agent_free(struct driver *d, struct agent *a)
 {
     hy_list_each(it, &a->trials) /* of a run that ended without them: a trial outlives its agent */
         hy_list_remove(it);
-    hy_map_remove(&d->agents, a->id);
+    hy_map_remove(&d->agents.map, a->id);
     hy_map_done(&a->outputs);
     hy_map_done(&a->sending);
     free(a->identity);
@@ -71,7 +71,7 @@ static struct agent *agent_of_identity(struct driver *d, const char *identity)
 {
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (strcmp(a->identity, identity) == 0)
             return a;
     return NULL;
@@ -86,13 +86,13 @@ int hy_agents_send(struct agent *a, const Hy__Control *m)
 
 static int order_process(struct driver *d, const struct hy_agent_order *order, struct hy_err *err)
 {
-    return *d->spec->engine ? hy_supply_start(d, order, err) : hy_engine_start(d->engine, order, err);
+    return *d->spec->engine ? hy_supply_start(d, order, err) : hy_engine_start(d->agents.engine, order, err);
 }
 
 /* What is not our descendant would outlive us, if we were killed. */
 static void keep_adopted(struct driver *d, const struct agent *a)
 {
-    int pidfd = hy_engine_adopted(d->engine, a->id), rc = pidfd < 0 ? 0 : hy_reaper_adopt(pidfd);
+    int pidfd = hy_engine_adopted(d->agents.engine, a->id), rc = pidfd < 0 ? 0 : hy_reaper_adopt(pidfd);
 
     if (rc < 0)
         hy_warn("the reaper does not know of an agent agent=%s error=%s", a->name, strerror(-rc));
@@ -100,8 +100,8 @@ static void keep_adopted(struct driver *d, const struct agent *a)
 
 static void start_process(struct driver *d, struct agent *a)
 {
-    struct hy_agent_order order = {.id = a->id, .name = a->name, .host = a->host_spec, .port = d->port,
-                                   .ssh_port = d->spec->ssh_port, .ssh_identity = d->spec->ssh_identity, .slots = a->slots, .open_files = d->open_files, .hold_fd = a->host_spec ? -1 : d->hold_fd,
+    struct hy_agent_order order = {.id = a->id, .name = a->name, .host = a->host_spec, .port = d->agents.port,
+                                   .ssh_port = d->spec->ssh_port, .ssh_identity = d->spec->ssh_identity, .slots = a->slots, .open_files = d->process.open_files, .hold_fd = a->host_spec ? -1 : d->files.hold_fd,
                                    .client = a->restarts ? "" : d->spec->client, .warm_key = d->spec->warm_key};
     struct hy_err err = {0};
     char identity[64];
@@ -116,7 +116,7 @@ static void start_process(struct driver *d, struct agent *a)
     a->over[0] = '\0';
     a->died = false;
     a->bye[0] = '\0';
-    if (!a->identity || hy_key_derive(d->key, a->identity, order.key) < 0 || order_process(d, &order, &err) < 0) {
+    if (!a->identity || hy_key_derive(d->agents.key, a->identity, order.key) < 0 || order_process(d, &order, &err) < 0) {
         if (*d->spec->engine && err.code && err.code != -ENOMEM) { /* who starts them is just going: another may come */
             a->restart_at = hy_clock_ms() + RESTART_FIRST_MS;
             return;
@@ -136,7 +136,7 @@ static void stop_process(struct driver *d, struct agent *a)
     if (*d->spec->engine)
         hy_supply_stop(d, a->id);
     else
-        hy_engine_stop(d->engine, a->id);
+        hy_engine_stop(d->agents.engine, a->id);
 }
 
 bool hy_agents_may_come(const struct driver *d)
@@ -148,7 +148,7 @@ static bool somebody_works(struct driver *d)
 {
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (a->peer || a->process_runs || a->restart_at)
             return true;
     return hy_agents_may_come(d);
@@ -163,7 +163,7 @@ static bool all_are_here(struct driver *d)
     bool asks = !*d->spec->engine || may_order(d), somebody_is = false;
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));) {
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));) {
         if (!a->in_schedule && (a->process_runs || (a->restart_at && asks)))
             return false;
         somebody_is |= a->in_schedule;
@@ -175,7 +175,7 @@ static void check_possible(struct driver *d)
 {
     struct hy_err err = {0};
 
-    if (d->supply_grows || !all_are_here(d))
+    if (d->supply.may_grow || !all_are_here(d))
         return;
     if (hy_run_shortage(d, &err) < 0 && hy_agents_may_come(d))
         hy_training_await(d, &err);
@@ -192,7 +192,7 @@ void hy_agents_judge(struct driver *d)
     struct hy_need one = hy_run_need(d, NULL);
     struct hy_err err = {0};
 
-    d->supply_judged = true;
+    d->supply.is_checked = true;
     if (hy_run_shortage(d, &err) == 0)
         hy_training_fit(d);
     else if (hy_schedule_possible(d->schedule, &one))
@@ -311,7 +311,7 @@ static bool drop_if_condemned(struct driver *d, struct agent *a)
  * it, it still lives for its lease, and so do its trials. */
 void hy_agents_over(struct driver *d, uint64_t id, enum hy_agent_end end, const char *why)
 {
-    struct agent *a = hy_map_get(&d->agents, id);
+    struct agent *a = hy_map_get(&d->agents.map, id);
     bool over = end != HY_AGENT_UNREACHED;
     const char *last;
 
@@ -438,7 +438,7 @@ static struct agent *newcomer(struct driver *d, struct hy_peer *p)
 
     if (hy_banned_has(d, hy_peer_address(p)))
         return NULL;
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         joined += !a->ours;
     return joined < JOINED_MAX ? agent_new(d, hy_peer_identity(p), hy_peer_address(p), 0) : NULL;
 }
@@ -483,9 +483,9 @@ static void on_up(void *arg, struct hy_peer *p)
         lend_cores(d, &w, holder);
     w.run = d->run;
     w.logdir = d->logdir;
-    w.token_file = d->token_file;
-    w.token.data = d->token;
-    w.token.len = sizeof d->token;
+    w.token_file = d->files.token_file;
+    w.token.data = d->files.token;
+    w.token.len = sizeof d->files.token;
     w.env = d->spec->env;
     w.n_env = d->spec->n_env;
     w.cwd = d->spec->cwd;
@@ -541,8 +541,8 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
     a->full = false;
     a->was_here = true;
     a->restarts = 0;
-    d->newcomer_ms = hy_clock_ms();
-    d->supply_judged = false;
+    d->supply.last_agent_ms = hy_clock_ms();
+    d->supply.is_checked = false;
     d->changed = true;
     hy_log_within(&comings_and_goings, HY_LOG_INFO, "agent is here agent=%s host=%s pid=%lld slots=%u shares_files=%d",
                   a->name, info->host, (long long)info->pid, info->slots, info->shares_files);
@@ -555,7 +555,7 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
 /* It outlives us, and is not ours any more. */
 static void let_stand_by(struct driver *d, struct agent *a)
 {
-    pid_t pid = hy_engine_release(d->engine, a->id);
+    pid_t pid = hy_engine_release(d->agents.engine, a->id);
     int rc = pid ? hy_reaper_spare(pid) : hy_reaper_adopt(-1);
 
     if (rc < 0)
@@ -659,8 +659,8 @@ static int key_of(void *arg, const char *identity, uint8_t key[HY_KEY_SIZE])
     struct driver *d = arg;
 
     if (strncmp(identity, "join-", 5) == 0)
-        return d->spec->listen && *d->spec->listen ? hy_key_derive(d->join_key, identity, key) : -ENOENT;
-    return agent_of_identity(d, identity) ? hy_key_derive(d->key, identity, key) : -ENOENT;
+        return d->spec->listen && *d->spec->listen ? hy_key_derive(d->agents.join_key, identity, key) : -ENOENT;
+    return agent_of_identity(d, identity) ? hy_key_derive(d->agents.key, identity, key) : -ENOENT;
 }
 
 /* "[::1]:4711", "192.0.2.1:4711", "4711" */
@@ -688,16 +688,16 @@ static int listen_for_agents(struct driver *d, struct hy_err *err)
     uint64_t port = 0;
 
     if (*d->spec->engine)
-        return hy_net_listen(d->net, d->spec->address, 0, key_of, d, &d->port, err);
+        return hy_net_listen(d->agents.net, d->spec->address, 0, key_of, d, &d->agents.port, err);
     if (!*text && !d->spec->n_hosts && !*d->spec->discovery)
         text = "127.0.0.1:0";
     if (*text && parse_listen(text, address, sizeof address, &port) < 0)
         return hy_err_set(err, -EINVAL, "--listen takes [ADDRESS:]PORT, not '%s'", text);
     if (*address)
-        return hy_net_listen(d->net, address, (uint16_t)port, key_of, d, &d->port, err);
-    if (hy_net_listen(d->net, "::", (uint16_t)port, key_of, d, &d->port, NULL) == 0)
+        return hy_net_listen(d->agents.net, address, (uint16_t)port, key_of, d, &d->agents.port, err);
+    if (hy_net_listen(d->agents.net, "::", (uint16_t)port, key_of, d, &d->agents.port, NULL) == 0)
         return 0;
-    return hy_net_listen(d->net, "0.0.0.0", (uint16_t)port, key_of, d, &d->port, err);
+    return hy_net_listen(d->agents.net, "0.0.0.0", (uint16_t)port, key_of, d, &d->agents.port, err);
 }
 
 static int write_join_key(struct driver *d, struct hy_err *err)
@@ -708,11 +708,11 @@ static int write_join_key(struct driver *d, struct hy_err *err)
     if (!d->spec->listen || !*d->spec->listen)
         return 0;
     path = hy_asprintf("%s/run-%lld.key", hy_store_folder(d->store), (long long)d->run);
-    if (!path || hy_key_derive(d->key, "join", d->join_key) < 0)
+    if (!path || hy_key_derive(d->agents.key, "join", d->agents.join_key) < 0)
         return hy_err_oom(err);
-    rc = hy_key_write(hy_store_dir(d->store), path, d->join_key, err);
+    rc = hy_key_write(hy_store_dir(d->store), path, d->agents.join_key, err);
     if (rc == 0)
-        hy_run_note(d, "agents join by: hopyard agent --join HOST:%u --key-file %s", d->port, path);
+        hy_run_note(d, "agents join by: hopyard agent --join HOST:%u --key-file %s", d->agents.port, path);
     return rc;
 }
 
@@ -735,11 +735,11 @@ int hy_agents_open(struct driver *d, struct hy_err *err)
     static const struct hy_engine_events engine_events = {on_process_exit};
     int rc = 0;
 
-    d->net = hy_net_new(&d->loop, &settings, &events, d);
-    d->engine = hy_engine_new(&d->loop, &engine_events, d);
-    if (!d->net || !d->engine)
+    d->agents.net = hy_net_new(&d->loop, &settings, &events, d);
+    d->agents.engine = hy_engine_new(&d->loop, &engine_events, d);
+    if (!d->agents.net || !d->agents.engine)
         return hy_err_oom(err);
-    if (hy_key_random(d->key) < 0)
+    if (hy_key_random(d->agents.key) < 0)
         return hy_err_set(err, -EIO, "this machine has no random numbers");
     rc = listen_for_agents(d, err);
     if (rc == 0)
@@ -761,7 +761,7 @@ void hy_agents_want(struct driver *d, uint32_t count)
 {
     int rc = 0;
 
-    while (d->phase == PHASE_RUNNING && d->agents.count < count && rc == 0)
+    while (d->phase == PHASE_RUNNING && d->agents.map.count < count && rc == 0)
         rc = add_agent(d, "executor", NULL, 0);
     if (rc < 0)
         hy_run_out_of_memory(d);
@@ -774,7 +774,7 @@ void hy_agents_want(struct driver *d, uint32_t count)
 int hy_agents_add_host(struct driver *d, const char *name, const char *host, uint32_t slots)
 {
     int rc = add_agent(d, name, host, slots);
-    struct agent *a = rc < 0 ? NULL : hy_map_get(&d->agents, d->next_agent);
+    struct agent *a = rc < 0 ? NULL : hy_map_get(&d->agents.map, d->agents.last_id);
 
     if (a)
         a->listed = slots;
@@ -821,7 +821,7 @@ void hy_agents_cool_down(struct driver *d, struct agent *a)
  * of their trials lives; until then nothing new is started beside them. */
 static bool earlier_agents_are_gone(struct driver *d)
 {
-    return d->hold_fd < 0 || flock(d->hold_fd, LOCK_EX | LOCK_NB) == 0;
+    return d->files.hold_fd < 0 || flock(d->files.hold_fd, LOCK_EX | LOCK_NB) == 0;
 }
 
 /* An ssh that hangs would be waited for without end. */
@@ -829,10 +829,10 @@ static void stop_the_late(struct driver *d, int64_t now)
 {
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));) {
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));) {
         if (!a->process_runs || a->in_schedule || !a->up_by || now < a->up_by)
             continue;
-        if (d->stalls) { /* its Welcome may wait for a commit */
+        if (d->stalls.count) { /* its Welcome may wait for a commit */
             a->up_by = now + START_MS;
             continue;
         }
@@ -849,12 +849,12 @@ static bool may_order(struct driver *d)
     uint64_t waits = 0, here = 0, slots = 0, left;
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));) {
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));) {
         here += a->in_schedule;
         slots += a->in_schedule ? a->slots : 0;
         waits += a->process_runs && !a->in_schedule;
     }
-    left = hy_run_total(d) < 0 ? UINT64_MAX : (uint64_t)hy_run_total(d) - (d->done + d->failed + d->stopped);
+    left = hy_run_total(d) < 0 ? UINT64_MAX : (uint64_t)hy_run_total(d) - (d->trials.done + d->trials.failed + d->trials.stopped);
     if (hy_is_training(d) || !here)
         return waits < ORDERS_MAX;
     return waits < ORDERS_MAX && slots + waits * (slots / here) < left;
@@ -863,7 +863,7 @@ static bool may_order(struct driver *d)
 static bool may_start(struct driver *d, const struct agent *a)
 {
     if (*d->spec->engine)
-        return d->supplier && may_order(d);
+        return d->supply.supplier && may_order(d);
     return a->host_spec || a->restarts || earlier_agents_are_gone(d);
 }
 
@@ -872,7 +872,7 @@ static void release_the_idle(struct driver *d)
 {
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));) {
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));) {
         if (a->released || !hy_list_empty(&a->trials))
             continue;
         a->released = true;
@@ -889,10 +889,10 @@ static void call_back(struct driver *d)
 {
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (a->in_schedule || (!a->released && (a->process_runs || a->restart_at)))
             return;
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (a->released && !a->peer && !a->process_runs) {
             a->released = false;
             a->restart_at = 1;
@@ -906,9 +906,9 @@ static void lend_only_what_is_used(struct driver *d)
     if (!*d->spec->engine || hy_is_training(d))
         return;
     hy_schedule_stats(d->schedule, &s);
-    if (s.waiting || !hy_list_empty(&d->waiting))
+    if (s.waiting || !hy_list_empty(&d->trials.waiting))
         call_back(d);
-    else if (d->search_over)
+    else if (d->trials.search_over)
         release_the_idle(d);
 }
 
@@ -917,7 +917,7 @@ static void drop_the_condemned(struct driver *d)
 {
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (!drop_if_condemned(d, a))
             i = 0; /* the map has moved */
 }
@@ -938,16 +938,16 @@ void hy_agents_tick(struct driver *d, int64_t now)
 {
     struct agent *a;
 
-    hy_engine_tick(d->engine, now);
+    hy_engine_tick(d->agents.engine, now);
     drop_the_condemned(d);
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         end_if_over(d, a);
     if (d->phase != PHASE_RUNNING)
         return;
     stop_the_late(d, now);
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         open_again(d, a, now);
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (a->restart_at && a->restart_at <= now && may_start(d, a))
             start_process(d, a);
     lend_only_what_is_used(d);
@@ -959,7 +959,7 @@ void hy_agents_bye(struct driver *d)
 {
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));) {
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));) {
         if (a->peer)
             say_bye(d, a);
         else if (a->process_runs) /* it has not come up: nobody waits for it */
@@ -971,7 +971,7 @@ bool hy_agents_gone(struct driver *d)
 {
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (a->peer || a->process_runs)
             return false;
     return true;
@@ -982,12 +982,12 @@ void hy_agents_free(struct driver *d)
     struct agent *a;
     size_t i = 0;
 
-    while ((i = 0, a = hy_map_next(&d->agents, &i))) {
+    while ((i = 0, a = hy_map_next(&d->agents.map, &i))) {
         hy_outputs_agent_gone(a);
         hy_checkpoints_agent_gone(a);
         if (a->peer)
             hy_peer_close(a->peer, 0);
         agent_free(d, a);
     }
-    hy_map_done(&d->agents);
+    hy_map_done(&d->agents.map);
 }

@@ -49,7 +49,7 @@ static int number_ranks(struct driver *d, struct trial **ranks, size_t n)
 
     if (!cross)
         return -ENOMEM;
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         a->mark = 0;
     for (size_t i = 0; i < n; i++) {
         struct numbers *m = &ranks[i]->member.numbers;
@@ -172,7 +172,7 @@ static int send_start(struct driver *d, struct trial *t, const struct hy_assignm
 
 int hy_attempt_seat(struct driver *d, struct trial *t, const struct hy_assignment *seat)
 {
-    struct agent *a = hy_map_get(&d->agents, seat->agent);
+    struct agent *a = hy_map_get(&d->agents.map, seat->agent);
     struct hy_attempt_row row;
     int rc;
 

@@ -297,7 +297,7 @@ void hy_checkpoints_tick(struct driver *d)
     struct sending *s;
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         while (d->phase < PHASE_ENDING && (s = find_failed(a)))
             fail_trial(d, a, s);
 }

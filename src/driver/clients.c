@@ -85,7 +85,7 @@ static void fill_running(struct driver *d, struct view *v)
     size_t n = 0, bytes = 0;
     struct trial *t;
 
-    for (size_t i = 0; n < ROWS_MAX && bytes < ROWS_BYTES_MAX && (t = hy_map_next(&d->trials, &i)); n++) {
+    for (size_t i = 0; n < ROWS_MAX && bytes < ROWS_BYTES_MAX && (t = hy_map_next(&d->trials.map, &i)); n++) {
         fill_row(&v->rows[n], t, now);
         v->pointers[n] = &v->rows[n];
         bytes += strlen(t->params);
@@ -97,9 +97,9 @@ static void fill_running(struct driver *d, struct view *v)
 
 static void fill_best(const struct driver *d, struct view *v)
 {
-    const struct best *b = &d->best;
+    const struct best *b = &d->trials.best;
 
-    if (!b->number || (d->store_broken && b->ended_seq > d->committed.ended_seq))
+    if (!b->number || (d->commit.is_broken && b->ended_seq > d->commit.committed.ended_seq))
         return;
     hy__trial_view__init(&v->best);
     v->best.number = b->number;
@@ -119,18 +119,18 @@ static const char *tensorboard_of(struct driver *d)
 {
     struct client *c;
 
-    if (hy_list_empty(&d->clients))
+    if (hy_list_empty(&d->clients.list))
         return NULL;
-    c = hy_container(d->clients.prev, struct client, link);
+    c = hy_container(d->clients.list.prev, struct client, link);
     return c->tensorboard;
 }
 
 static void fill_head(struct driver *d, struct view *v, bool last)
 {
     /* What was not committed never happened. */
-    struct tally t = d->store_broken ? d->committed : hy_commit_tally(d);
+    struct progress t = d->commit.is_broken ? d->commit.committed : hy_run_progress(d);
     uint64_t over = t.done + t.failed;
-    int64_t elapsed = hy_clock_wall_ms() - d->created_wall, here = hy_clock_ms() - d->begun_ms;
+    int64_t elapsed = hy_clock_wall_ms() - d->created_wall, here = hy_clock_ms() - d->process.begun_ms;
     struct hy_schedule_stats s;
     struct agent *a;
     Hy__Update *u = &v->update;
@@ -138,7 +138,7 @@ static void fill_head(struct driver *d, struct view *v, bool last)
     hy_schedule_stats(d->schedule, &s);
     u->run = d->run;
     u->name = d->spec->name;
-    u->state = (char *)hy_run_state_name(d->phase >= PHASE_ENDING ? d->end_state : HY_RUN_RUNNING);
+    u->state = (char *)hy_run_state_name(d->phase >= PHASE_ENDING ? d->end.state : HY_RUN_RUNNING);
     u->metric = d->spec->metric;
     u->maximize = d->spec->maximize;
     u->ranks = d->spec->ranks;
@@ -150,17 +150,17 @@ static void fill_head(struct driver *d, struct view *v, bool last)
     u->stopped = t.stopped;
     u->running_count = s.running;
     u->elapsed_ms = elapsed;
-    u->left_ms = u->total > 0 && d->ended_here && (uint64_t)u->total >= over ? (int64_t)((double)here / (double)d->ended_here * (double)((uint64_t)u->total - over)) : -1;
-    u->message = d->end_message ? d->end_message : (char *)protobuf_c_empty_string;
+    u->left_ms = u->total > 0 && d->trials.ended_here && (uint64_t)u->total >= over ? (int64_t)((double)here / (double)d->trials.ended_here * (double)((uint64_t)u->total - over)) : -1;
+    u->message = d->end.message ? d->end.message : (char *)protobuf_c_empty_string;
     u->last = last;
     u->logdir = (char *)hy_remote_logdir(d);
     if (tensorboard_of(d))
         u->tensorboard = (char *)tensorboard_of(d);
     u->ended_seq = (uint64_t)t.ended_seq;
-    u->notes_before = (uint64_t)d->notes_before;
+    u->notes_before = (uint64_t)d->notes.before;
     u->notes_until = (uint64_t)t.notes_until;
     u->slots = (uint32_t)s.slots;
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         u->agents += a->in_schedule;
 }
 
@@ -217,7 +217,7 @@ static size_t count_watchers(struct driver *d)
 {
     size_t n = 0;
 
-    hy_list_each(it, &d->clients) n += hy_container(it, struct client, link)->watches;
+    hy_list_each(it, &d->clients.list) n += hy_container(it, struct client, link)->watches;
     return n;
 }
 
@@ -234,23 +234,23 @@ void hy_clients_prepare(struct driver *d)
     int64_t now = hy_clock_ms();
     size_t watchers;
 
-    if (!d->update_due || d->phase > PHASE_ENDING)
+    if (!d->clients.update_due || d->phase > PHASE_ENDING)
         return;
-    d->update_due = false;
+    d->clients.update_due = false;
     watchers = count_watchers(d);
-    if (watchers == 0 || now - d->updated_ms < (d->changed ? update_interval(watchers) : HEARTBEAT_MS))
+    if (watchers == 0 || now - d->clients.updated_ms < (d->changed ? update_interval(watchers) : HEARTBEAT_MS))
         return;
     d->changed = false;
-    d->updated_ms = now;
-    free(d->clients_update);
-    d->clients_update = pack_update(d, false, &d->clients_update_size);
-    if (!d->clients_update)
+    d->clients.updated_ms = now;
+    free(d->clients.update);
+    d->clients.update = pack_update(d, false, &d->clients.update_size);
+    if (!d->clients.update)
         hy_warn_limited("no memory for an update of clients");
 }
 
 static void send_to_all(struct driver *d, const uint8_t *bytes, size_t n, bool last)
 {
-    hy_list_each(it, &d->clients) {
+    hy_list_each(it, &d->clients.list) {
         struct client *c = hy_container(it, struct client, link);
 
         if (c->watches)
@@ -260,10 +260,10 @@ static void send_to_all(struct driver *d, const uint8_t *bytes, size_t n, bool l
 
 void hy_clients_send(struct driver *d)
 {
-    hy_cleanup_free uint8_t *bytes = hy_take(d->clients_update);
+    hy_cleanup_free uint8_t *bytes = hy_take(d->clients.update);
 
     if (bytes)
-        send_to_all(d, bytes, d->clients_update_size, false);
+        send_to_all(d, bytes, d->clients.update_size, false);
 }
 
 void hy_clients_end(struct driver *d)
@@ -279,17 +279,17 @@ static void notify(struct driver *d, struct client *c)
     Hy__ClientAnswer answer = HY__CLIENT_ANSWER__INIT;
 
     answer.body_case = HY__CLIENT_ANSWER__BODY_NOTICE;
-    answer.notice = d->notice;
+    answer.notice = d->stalls.notice;
     if (hy_client_send(c, &answer) < 0)
         hy_warn_limited("a client cannot be sent a notice");
 }
 
 void hy_clients_notify(struct driver *d)
 {
-    hy_list_each(it, &d->clients) {
+    hy_list_each(it, &d->clients.list) {
         struct client *c = hy_container(it, struct client, link);
 
-        if (c->watches && d->notice)
+        if (c->watches && d->stalls.notice)
             notify(d, c);
     }
 }
@@ -319,9 +319,9 @@ static void on_open(void *arg, struct hy_local_conn *conn)
         return;
     }
     c->conn = conn;
-    hy_list_push_front(&d->clients, &c->link);
+    hy_list_push_front(&d->clients.list, &c->link);
     hy_local_set_data(conn, c);
-    if (++d->client_count > CONNECTIONS_MAX) {
+    if (++d->clients.count > CONNECTIONS_MAX) {
         refuse(d, c, CONNECTIONS_MAX);
         hy_local_end(conn);
     }
@@ -336,11 +336,11 @@ static void on_close(void *arg, struct hy_local_conn *conn)
         return;
     d->changed |= c->tensorboard != NULL;
     hy_list_remove(&c->link);
-    d->client_count--;
+    d->clients.count--;
     if (c->feeds)
         hy_nodes_feeder_gone(d);
-    if (c == d->supplier) {
-        d->supplier = NULL;
+    if (c == d->supply.supplier) {
+        d->supply.supplier = NULL;
         hy_supply_gone(d);
     }
     free(c->tensorboard);
@@ -362,7 +362,7 @@ static void on_announce(struct driver *d, struct client *c, const Hy__Announce *
     free(c->tensorboard);
     c->tensorboard = address;
     hy_list_remove(&c->link);
-    hy_list_push(&d->clients, &c->link);
+    hy_list_push(&d->clients.list, &c->link);
     d->changed = true;
 }
 
@@ -374,7 +374,7 @@ static void on_watch(struct driver *d, struct client *c)
     }
     c->watches = true;
     d->changed = true;
-    if (d->notice)
+    if (d->stalls.notice)
         notify(d, c);
     if (d->phase == PHASE_LEAVING) /* it came late; the end is committed */
         hy_clients_end(d);
@@ -400,7 +400,7 @@ static void on_message(void *arg, struct hy_local_conn *conn, const uint8_t *byt
         on_announce(d, c, r->announce);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_SUPPLY) {
         hy_supply_offered(d, c, r->supply);
-    } else if (r->body_case == HY__CLIENT_REQUEST__BODY_OVER && c == d->supplier) {
+    } else if (r->body_case == HY__CLIENT_REQUEST__BODY_OVER && c == d->supply.supplier) {
         hy_supply_over(d, r->over);
     }
     hy__client_request__free_unpacked(r, NULL);
@@ -412,7 +412,7 @@ static void on_owner(uv_poll_t *h, int status, int events)
 {
     struct driver *d = h->data;
     char byte;
-    ssize_t n = HY_SYS(read(d->owner_fd, &byte, 1));
+    ssize_t n = HY_SYS(read(d->clients.owner_fd, &byte, 1));
 
     (void)status;
     (void)events;
@@ -430,12 +430,12 @@ static int open_owner(struct driver *d, struct hy_err *err)
 {
     int rc;
 
-    if (d->owner_fd < 0)
+    if (d->clients.owner_fd < 0)
         return 0;
-    rc = uv_poll_init(&d->loop, &d->owner, d->owner_fd);
+    rc = uv_poll_init(&d->loop, &d->clients.owner, d->clients.owner_fd);
     if (rc == 0) {
-        d->owner.data = d;
-        rc = uv_poll_start(&d->owner, UV_READABLE | UV_DISCONNECT, on_owner);
+        d->clients.owner.data = d;
+        rc = uv_poll_start(&d->clients.owner, UV_READABLE | UV_DISCONNECT, on_owner);
     }
     return rc < 0 ? hy_err_set(err, rc, "cannot watch the command that started this run: %s", uv_strerror(rc)) : 0;
 }
@@ -446,8 +446,8 @@ int hy_clients_open(struct driver *d, struct hy_err *err)
 
     if (open_owner(d, err) < 0)
         return err->code;
-    d->socket_path = hy_driver_socket(hy_store_folder(d->store), d->run, err);
-    if (!d->socket_path)
+    d->clients.socket_path = hy_driver_socket(hy_store_folder(d->store), d->run, err);
+    if (!d->clients.socket_path)
         return err->code;
-    return hy_local_listen(&d->loop, d->socket_path, &events, d, &d->local, err);
+    return hy_local_listen(&d->loop, d->clients.socket_path, &events, d, &d->clients.local, err);
 }

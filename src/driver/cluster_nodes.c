@@ -118,15 +118,15 @@ void hy_nodes_feed_ends(struct driver *d)
 {
     struct trial *t;
 
-    d->training.fed = true;
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+    d->cluster.is_fed = true;
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         if (hy_rank_is_alive(t) && t->member.node)
             tell_fed(d, t);
 }
 
 void hy_nodes_feeder_gone(struct driver *d)
 {
-    if (!d->spec->fed || d->training.fed || d->phase != PHASE_RUNNING)
+    if (!d->spec->fed || d->cluster.is_fed || d->phase != PHASE_RUNNING)
         return;
     hy_run_note(d, "the program that fed the nodes is gone: they get no more rows");
     hy_nodes_feed_ends(d);
@@ -149,7 +149,7 @@ void hy_nodes_join(struct driver *d, struct trial *t, const Hy__Control *m)
         hy_run_out_of_memory(d);
         return;
     }
-    if (d->training.fed)
+    if (d->cluster.is_fed)
         tell_fed(d, t);
     nodes = hy_training_ranks(d, &n);
     for (size_t i = 0; nodes && i < n; i++)
@@ -182,7 +182,7 @@ static void dismiss(struct driver *d, bool servers_only)
 {
     struct trial *t;
 
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         if (hy_rank_is_alive(t) && !t->member.dismissed && (!servers_only || serves(d, t) || t->member.stays))
             let_go(d, t);
 }
@@ -205,7 +205,7 @@ static bool is_all_done(const struct driver *d)
     bool is_done = d->training.finished;
     const struct trial *t;
 
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));) {
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));) {
         if (!hy_node_has_rank(d->spec, t->number) || t->member.serves)
             continue;
         if (!t->member.stays && t->phase != TRIAL_OVER)
@@ -220,13 +220,13 @@ void hy_nodes_reckon(struct driver *d)
     if (!hy_is_cluster(d) || d->training.why || !is_all_done(d))
         return;
     dismiss(d, true);
-    if (!d->training.dismiss_at)
-        d->training.dismiss_at = hy_clock_ms() + EVALUATION_MS;
+    if (!d->cluster.dismiss_at)
+        d->cluster.dismiss_at = hy_clock_ms() + EVALUATION_MS;
 }
 
 void hy_nodes_tick(struct driver *d, int64_t now)
 {
-    if (!d->training.dismiss_at || now < d->training.dismiss_at || d->training.why)
+    if (!d->cluster.dismiss_at || now < d->cluster.dismiss_at || d->training.why)
         return;
     dismiss(d, false);
 }

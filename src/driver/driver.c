@@ -37,11 +37,11 @@ static void store_note(struct driver *d, const char *text)
 {
     struct hy_note_row note = {.time = hy_clock_wall_ms(), .text = text};
 
-    if (!d->run || !d->store || d->store_broken)
+    if (!d->run || !d->store || d->commit.is_broken)
         return;
     if (hy_run_recorded(d, hy_changes_note_add(&d->commit.recorded, &note)) < 0)
         return;
-    d->notes_until++;
+    d->notes.until++;
     d->changed = true;
 }
 
@@ -53,7 +53,7 @@ void hy_run_note(struct driver *d, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (d->notes_until - d->notes_before >= NOTES_MAX) {
+    if (d->notes.until - d->notes.before >= NOTES_MAX) {
         hy_info_limited("%s", text);
         return;
     }
@@ -66,9 +66,9 @@ static void set_end(struct driver *d, enum hy_run_state state, const char *messa
     char *kept = message ? hy_strdup(message) : NULL;
 
     hy_info("run is over run=%lld state=%s message=%s", (long long)d->run, hy_run_state_name(state), message ? message : "");
-    free(d->end_message);
-    d->end_message = kept;
-    d->end_state = state;
+    free(d->end.message);
+    d->end.message = kept;
+    d->end.state = state;
     d->phase = PHASE_ENDING;
     d->changed = true;
 }
@@ -78,7 +78,7 @@ void hy_run_finish(struct driver *d, enum hy_run_state state, const char *messag
     if (d->phase >= PHASE_ENDING)
         return;
     set_end(d, state, message);
-    if (!d->store_broken)
+    if (!d->commit.is_broken)
         hy_run_recorded(d, hy_changes_run_state(&d->commit.recorded, state, message));
 }
 
@@ -122,8 +122,8 @@ int64_t hy_run_total(const struct driver *d)
 
 void hy_run_stop(struct driver *d)
 {
-    if (!d->stop_by)
-        d->stop_by = hy_clock_ms() + STOP_MS; /* also of a run that has ended, and waits for its disk */
+    if (!d->end.stop_by)
+        d->end.stop_by = hy_clock_ms() + STOP_MS; /* also of a run that has ended, and waits for its disk */
     if (d->phase != PHASE_RUNNING)
         return;
     hy_info("stopping run=%lld", (long long)d->run);
@@ -135,7 +135,7 @@ void hy_run_stop(struct driver *d)
 static void leave(struct driver *d)
 {
     d->phase = PHASE_LEAVING;
-    d->leave_by = hy_clock_ms() + LEAVE_MS;
+    d->end.leave_by = hy_clock_ms() + LEAVE_MS;
     hy_agents_bye(d);
     hy_clients_end(d);
 }
@@ -162,9 +162,9 @@ static void on_turn(uv_prepare_t *h)
     if (d->phase == PHASE_ENDING && hy_commit_is_done(d))
         finish(d);
     if (d->phase == PHASE_LEAVING)
-        hy_net_flush(d->net);
+        hy_net_flush(d->agents.net);
     else
-        hy_net_drain(d->net);
+        hy_net_drain(d->agents.net);
     if (d->phase == PHASE_LEAVING && hy_agents_gone(d) && hy_snapshot_is_over(d))
         uv_stop(&d->loop);
 }
@@ -179,8 +179,8 @@ static void on_tick(uv_timer_t *h)
     hy_remote_tick(d, now);
     hy_commit_tick(d, now);
     hy_log_tick();
-    d->update_due = true;
-    if (d->phase == PHASE_LEAVING && now > d->leave_by)
+    d->clients.update_due = true;
+    if (d->phase == PHASE_LEAVING && now > d->end.leave_by)
         uv_stop(&d->loop);
 }
 
@@ -206,20 +206,20 @@ static int open_loop(struct driver *d, struct hy_err *err)
 
     if (rc < 0)
         return hy_err_set(err, rc, "cannot make an event loop: %s", uv_strerror(rc));
-    uv_prepare_init(&d->loop, &d->turn);
-    uv_timer_init(&d->loop, &d->tick);
-    uv_signal_init(&d->loop, &d->term);
-    uv_idle_init(&d->loop, &d->more);
-    d->more.data = d->turn.data = d->tick.data = d->term.data = d->reaper.data = d;
-    rc = uv_poll_init(&d->loop, &d->reaper, hy_reaper_fd());
+    uv_prepare_init(&d->loop, &d->process.turn);
+    uv_timer_init(&d->loop, &d->process.tick);
+    uv_signal_init(&d->loop, &d->process.term);
+    uv_idle_init(&d->loop, &d->outputs.idle);
+    d->outputs.idle.data = d->process.turn.data = d->process.tick.data = d->process.term.data = d->process.reaper.data = d;
+    rc = uv_poll_init(&d->loop, &d->process.reaper, hy_reaper_fd());
     if (rc == 0)
-        rc = uv_poll_start(&d->reaper, UV_READABLE | UV_DISCONNECT, on_reaper_gone);
+        rc = uv_poll_start(&d->process.reaper, UV_READABLE | UV_DISCONNECT, on_reaper_gone);
     if (rc == 0)
-        rc = uv_prepare_start(&d->turn, on_turn);
+        rc = uv_prepare_start(&d->process.turn, on_turn);
     if (rc == 0)
-        rc = uv_timer_start(&d->tick, on_tick, 0, TICK_MS);
+        rc = uv_timer_start(&d->process.tick, on_tick, 0, TICK_MS);
     if (rc == 0)
-        rc = uv_signal_start(&d->term, on_term, SIGTERM);
+        rc = uv_signal_start(&d->process.term, on_term, SIGTERM);
     return rc < 0 ? hy_err_set(err, rc, "cannot start the event loop: %s", uv_strerror(rc)) : 0;
 }
 
@@ -265,12 +265,12 @@ static int make_logdir(struct driver *d, struct hy_err *err)
 
     localtime_r(&now, &tm);
     strftime(stamp, sizeof stamp, "local-%Y%m%d-%H%M%S", &tm);
-    d->app_id = hy_strdup(*d->spec->app_id ? d->spec->app_id : stamp);
-    app_dir = d->app_id ? hy_asprintf("%s/Logs/TensorFlow/%s", d->spec->project, d->app_id) : NULL;
+    d->files.app_id = hy_strdup(*d->spec->app_id ? d->spec->app_id : stamp);
+    app_dir = d->files.app_id ? hy_asprintf("%s/Logs/TensorFlow/%s", d->spec->project, d->files.app_id) : NULL;
     rc = app_dir ? hy_mkdirs(app_dir, 0777) : -ENOMEM;
     while (rc == 0) {
         free(d->logdir);
-        d->logdir = hy_asprintf("%s/%lld", app_dir, (long long)++d->app_run);
+        d->logdir = hy_asprintf("%s/%lld", app_dir, (long long)++d->files.app_run);
         if (!d->logdir || HY_SYS(mkdir(d->logdir, 0755)) == 0)
             return d->logdir ? 0 : hy_err_oom(err);
         if (errno != EEXIST)
@@ -285,7 +285,7 @@ static int add_run(struct driver *d, const void *spec, size_t spec_len, struct h
 {
     const Hy__RunSpec *s = d->spec;
     hy_cleanup_free char *command = command_json(s);
-    struct hy_run_row row = {.name = *s->name ? s->name : NULL, .app_id = d->app_id, .app_run = d->app_run,
+    struct hy_run_row row = {.name = *s->name ? s->name : NULL, .app_id = d->files.app_id, .app_run = d->files.app_run,
                              .logdir = d->logdir, .command = command, .metric = *s->metric ? s->metric : NULL,
                              .maximize = s->maximize, .seed = (int64_t)s->seed, .versions = s->versions,
                              .git = *s->git ? s->git : NULL, .spec = spec, .spec_len = spec_len,
@@ -299,7 +299,7 @@ static int add_run(struct driver *d, const void *spec, size_t spec_len, struct h
     d->created_wall = row.created;
     rc = hy_store_run_add(d->store, &row, &d->run, err);
     if (rc == 0) /* before anybody can see it */
-        rc = d->lock_fd = hy_store_run_lock(d->store, d->run, err);
+        rc = d->files.lock_fd = hy_store_run_lock(d->store, d->run, err);
     return rc < 0 ? rc : hy_store_commit(d->store, err);
 }
 
@@ -324,9 +324,9 @@ static char *command_json(const Hy__RunSpec *s)
 /* The session that it was on is gone: it goes on with another one. */
 static int change_session(struct driver *d)
 {
-    char *address = d->new_address ? hy_strdup(d->new_address) : NULL;
+    char *address = d->process.new_address ? hy_strdup(d->process.new_address) : NULL;
 
-    if (!d->new_address)
+    if (!d->process.new_address)
         return 0;
     if (!address)
         return -ENOMEM;
@@ -347,11 +347,11 @@ static int load_run(void *arg, const struct hy_run_row *row, const struct hy_run
     d->spec = hy__run_spec__unpack(NULL, row->spec_len, row->spec);
     if (d->spec && d->spec->shared)
         return -EREMOTE;
-    d->app_id = hy_strdup(row->app_id);
-    d->app_run = row->app_run;
+    d->files.app_id = hy_strdup(row->app_id);
+    d->files.app_run = row->app_run;
     d->logdir = hy_strdup(row->logdir);
     d->created_wall = row->created;
-    return d->spec && d->app_id && d->logdir ? change_session(d) : -EUCLEAN;
+    return d->spec && d->files.app_id && d->logdir ? change_session(d) : -EUCLEAN;
 }
 
 static int open_again(struct driver *d, const char *project, struct hy_err *err)
@@ -359,7 +359,7 @@ static int open_again(struct driver *d, const char *project, struct hy_err *err)
     int rc = hy_store_open(project, HY_STORE_WRITE, &d->store, err);
 
     if (rc == 0)
-        rc = d->lock_fd = hy_store_run_lock(d->store, d->run, err);
+        rc = d->files.lock_fd = hy_store_run_lock(d->store, d->run, err);
     if (rc < 0)
         return rc;
     rc = hy_store_run_each(d->store, d->run, load_run, d, err);
@@ -375,8 +375,8 @@ static int open_again(struct driver *d, const char *project, struct hy_err *err)
     if (rc == 0)
         rc = hy_mkdirs(d->logdir, 0755) < 0 ? hy_err_set(err, -ENOENT, "run %lld cannot go on: its folder '%s' cannot be made", (long long)d->run, d->logdir) : 0;
     if (rc == 0)
-        rc = hy_store_note_newest(d->store, d->run, &d->notes_before, err);
-    d->notes_until = d->notes_before;
+        rc = hy_store_note_newest(d->store, d->run, &d->notes.before, err);
+    d->notes.until = d->notes.before;
     if (rc == 0)
         rc = hy_run_replay(d, err);
     if (rc == 0)
@@ -424,18 +424,18 @@ static int open_files(struct driver *d, struct hy_err *err)
     hy_cleanup_close int log_fd = -1;
     int rc;
 
-    d->token_file = hy_strdup(".token");
+    d->files.token_file = hy_strdup(".token");
     token = hy_path_join(d->logdir, ".token");
-    if (!d->token_file || !token || hy_key_random(d->token) < 0)
+    if (!d->files.token_file || !token || hy_key_random(d->files.token) < 0)
         return hy_err_oom(err);
     rc = log_fd = open_own_file(d, "log", O_WRONLY | O_APPEND, err);
     if (rc >= 0)
-        rc = d->hold_fd = open_own_file(d, "hold", O_RDWR, err);
+        rc = d->files.hold_fd = open_own_file(d, "hold", O_RDWR, err);
     if (rc >= 0 && dup2(log_fd, 2) < 0)
         rc = hy_err_sys(err, -errno, "cannot write in '%s'", hy_store_folder(d->store));
     if (rc < 0)
         return rc;
-    rc = hy_file_write(token, d->token, sizeof d->token, 0600);
+    rc = hy_file_write(token, d->files.token, sizeof d->files.token, 0600);
     return rc < 0 ? hy_err_sys(err, rc, "cannot write in '%s'", d->logdir) : 0;
 }
 
@@ -455,7 +455,7 @@ static int open_surroundings(struct driver *d, struct hy_err *err)
 
     if (rc == 0)
         rc = hy_clients_open(d, err);
-    if (rc == 0 && hy_reaper_file(d->socket_path) < 0)
+    if (rc == 0 && hy_reaper_file(d->clients.socket_path) < 0)
         rc = hy_err_set(err, -EPIPE, "the reaper is gone");
     if (rc == 0)
         rc = hy_remote_open(d, err);
@@ -475,8 +475,8 @@ static int driver_open(struct driver *d, const char *project, struct hy_err *err
         if (rc < 0)
             store_failure(d, err);
     }
-    d->begun_ms = hy_clock_ms();
-    d->committed = hy_commit_tally(d);
+    d->process.begun_ms = hy_clock_ms();
+    d->commit.committed = hy_run_progress(d);
     return rc;
 }
 
@@ -492,17 +492,17 @@ static void driver_close(struct driver *d)
     struct trial *t;
     size_t i;
 
-    if (d->local)
-        hy_local_close(d->local);
+    if (d->clients.local)
+        hy_local_close(d->clients.local);
     hy_agents_free(d);
-    if (d->net)
-        hy_net_free(hy_take(d->net));
-    hy_engine_free(d->engine);
+    if (d->agents.net)
+        hy_net_free(hy_take(d->agents.net));
+    hy_engine_free(d->agents.engine);
     hy_discovery_stop(d);
     hy_remote_stop(d);
-    uv_prepare_stop(&d->turn);
-    uv_timer_stop(&d->tick);
-    uv_idle_stop(&d->more);
+    uv_prepare_stop(&d->process.turn);
+    uv_timer_stop(&d->process.tick);
+    uv_idle_stop(&d->outputs.idle);
     uv_run(&d->loop, UV_RUN_NOWAIT);
     uv_walk(&d->loop, close_walk, NULL);
     uv_run(&d->loop, UV_RUN_DEFAULT);
@@ -511,34 +511,34 @@ static void driver_close(struct driver *d)
     hy_discovery_free(d);
     hy_events_drop(d);
     hy_snapshot_free(d);
-    while ((i = 0, t = hy_map_next(&d->trials, &i)))
+    while ((i = 0, t = hy_map_next(&d->trials.map, &i)))
         hy_trial_free(d, t);
-    hy_map_done(&d->trials);
+    hy_map_done(&d->trials.map);
     hy_schedule_free(d->schedule);
     hy_search_free(d->search);
     hy_space_done(&d->space);
     hy_store_close(d->store);
     hy_changes_clear(&d->commit.recorded);
     hy_changes_clear(&d->commit.sealed);
-    hy_map_done(&d->dirs);
-    free(d->clients_update);
-    free(d->notice);
-    hy_close_at(&d->lock_fd);
-    hy_close_at(&d->hold_fd);
-    hy_close_at(&d->owner_fd);
+    hy_map_done(&d->trials.dirs);
+    free(d->clients.update);
+    free(d->stalls.notice);
+    hy_close_at(&d->files.lock_fd);
+    hy_close_at(&d->files.hold_fd);
+    hy_close_at(&d->clients.owner_fd);
     if (d->spec)
         hy__run_spec__free_unpacked(d->spec, NULL);
     free(d->serve);
-    free(d->best.params);
-    free(d->best.dir);
+    free(d->trials.best.params);
+    free(d->trials.best.dir);
     free(d->logdir);
-    free(d->app_id);
-    free(d->token_file);
-    free(d->socket_path);
-    free(d->end_message);
+    free(d->files.app_id);
+    free(d->files.token_file);
+    free(d->clients.socket_path);
+    free(d->end.message);
     free(d->training.why);
-    explicit_bzero(d->key, sizeof d->key);
-    explicit_bzero(d->join_key, sizeof d->join_key);
+    explicit_bzero(d->agents.key, sizeof d->agents.key);
+    explicit_bzero(d->agents.join_key, sizeof d->agents.join_key);
 }
 
 /* ---- the process ------------------------------------------------------------------------------ */
@@ -558,9 +558,9 @@ static int parse(struct driver *d, int argc, char **argv, const char **ret_proje
         else if (c == 'p')
             *ret_project = optarg;
         else if (c == 'a')
-            d->new_address = optarg;
+            d->process.new_address = optarg;
         else if (c == 'o' && hy_parse_u64(optarg, &fd) == 0 && fd < INT_MAX && fcntl((int)fd, F_SETFD, FD_CLOEXEC) == 0)
-            d->owner_fd = (int)fd;
+            d->clients.owner_fd = (int)fd;
         else
             return hy_err_set(err, -EINVAL, "`hopyard driver` is started by `hopyard run` and `hopyard resume`");
     }
@@ -594,7 +594,7 @@ static void raise_file_limit(struct driver *d)
 
     if (getrlimit(RLIMIT_NOFILE, &files) < 0)
         return;
-    d->open_files = files.rlim_cur;
+    d->process.open_files = files.rlim_cur;
     files.rlim_cur = files.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &files) < 0)
         hy_warn("cannot raise the limit of open files error=%s", strerror(errno));
@@ -602,7 +602,7 @@ static void raise_file_limit(struct driver *d)
 
 int hy_driver_main(int argc, char **argv)
 {
-    struct driver d = {.lock_fd = -1, .hold_fd = -1, .owner_fd = -1};
+    struct driver d = {.files = {.lock_fd = -1, .hold_fd = -1}, .clients.owner_fd = -1};
     const char *project = NULL;
     struct hy_err err = {0};
     hy_cleanup_close int status = -1;
@@ -615,13 +615,13 @@ int hy_driver_main(int argc, char **argv)
     signal(SIGINT, SIG_IGN); /* of a terminal: that is the client's to hear */
     raise_file_limit(&d);
     setenv("UV_THREADPOOL_SIZE", POOL_SIZE, 0); /* before the pool is there */
-    hy_list_init(&d.clients);
-    hy_list_init(&d.waiting);
-    hy_list_init(&d.events_due);
-    hy_list_init(&d.events_sealed);
-    hy_list_init(&d.stalled_outputs);
-    hy_list_init(&d.stalled_events);
-    hy_list_init(&d.more_outputs);
+    hy_list_init(&d.clients.list);
+    hy_list_init(&d.trials.waiting);
+    hy_list_init(&d.events.due);
+    hy_list_init(&d.events.sealed);
+    hy_list_init(&d.outputs.stalled);
+    hy_list_init(&d.events.stalled);
+    hy_list_init(&d.outputs.continued);
     hy_changes_init(&d.commit.recorded);
     hy_changes_init(&d.commit.sealed);
     rc = parse(&d, argc, argv, &project, &err);
@@ -641,5 +641,5 @@ int hy_driver_main(int argc, char **argv)
         uv_run(&d.loop, UV_RUN_DEFAULT);
     driver_close(&d);
     hy_log_flush();
-    return rc == 0 && d.end_state != HY_RUN_FAILED ? 0 : 1;
+    return rc == 0 && d.end.state != HY_RUN_FAILED ? 0 : 1;
 }

@@ -146,7 +146,7 @@ static int by_number_downwards(const void *a, const void *b)
 /* Ends the ranks that were started last, as many as are too many there. */
 static void end_surplus(struct driver *d, struct agent *a)
 {
-    hy_cleanup_free struct trial **ranks = hy_calloc(d->trials.count + 1, sizeof *ranks);
+    hy_cleanup_free struct trial **ranks = hy_calloc(d->trials.map.count + 1, sizeof *ranks);
     size_t n = 0;
 
     if (!ranks) {
@@ -179,7 +179,7 @@ static struct agent *next_to_retire(struct driver *d, const struct hy_discovered
 {
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (a->listed && !a->released && !find(hosts, a->name))
             return a;
     return NULL;
@@ -189,7 +189,7 @@ static struct agent *agent_of(struct driver *d, const char *name)
 {
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (a->listed && strcmp(a->name, name) == 0)
             return a;
     return NULL;
@@ -232,7 +232,7 @@ static void forget_the_gone(struct driver *d)
 {
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (a->listed && a->released && !a->peer && !a->process_runs) {
             hy_agents_retire(d, a);
             i = 0; /* the map has moved */

@@ -89,7 +89,7 @@ bool hy_ranks_has_others(const struct driver *d, const struct trial *t)
 {
     struct trial *u;
 
-    for (size_t i = 0; (u = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; (u = hy_map_next(&d->trials.map, &i));)
         if (u != t && hy_rank_is_alive(u) && u->member.join && !u->member.left)
             return true;
     return false;
@@ -98,7 +98,7 @@ bool hy_ranks_has_others(const struct driver *d, const struct trial *t)
 /* Is it in the generation that runs, or was until now? */
 static bool is_in(const struct driver *d, const struct trial *t)
 {
-    return t->member.generation && t->member.generation == d->training.generation && !t->member.waits;
+    return t->member.generation && t->member.generation == d->group.generation && !t->member.waits;
 }
 
 static bool is_member(const struct driver *d, const struct trial *t)
@@ -110,7 +110,7 @@ void hy_ranks_tell_all(struct driver *d, const struct trial *lost, const char *w
 {
     struct trial *t;
 
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         if (t != lost && hy_rank_is_alive(t) && t->member.join && !t->member.left)
             tell_lost(d, t, lost, why);
 }
@@ -120,10 +120,10 @@ static void end_generation(struct driver *d, const struct trial *lost, const cha
 {
     struct trial *t;
 
-    if (d->training.broken)
+    if (d->group.is_broken)
         return;
-    d->training.broken = true;
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+    d->group.is_broken = true;
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         if (t != lost && is_member(d, t) && !t->member.left)
             tell_lost(d, t, lost, why);
 }
@@ -155,7 +155,7 @@ static void fill_members(struct driver *d, struct rosters *r)
     struct agent *a;
     uint32_t hosts = 0;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         a->mark = 0;
     for (size_t i = 0; i < r->count; i++) {
         const Hy__GroupJoin *join = r->ranks[i]->member.join->group->join;
@@ -178,7 +178,7 @@ static void send_rosters(struct driver *d, struct rosters *r)
     Hy__Roster roster = HY__ROSTER__INIT;
     Hy__GroupWord word = HY__GROUP_WORD__INIT;
 
-    roster.generation = d->training.generation;
+    roster.generation = d->group.generation;
     roster.members = r->members;
     roster.n_members = r->count;
     roster.key.data = r->key;
@@ -206,13 +206,13 @@ static void begin_generation(struct driver *d, struct trial **ranks, size_t coun
         return;
     }
     qsort(ranks, count, sizeof(struct trial *), by_place);
-    d->training.generation++;
-    d->training.broken = d->training.outdated = false;
+    d->group.generation++;
+    d->group.is_broken = d->group.is_outdated = false;
     fill_members(d, &r);
     send_rosters(d, &r);
     explicit_bzero(r.key, sizeof r.key);
-    hy_info("group is complete generation=%llu ranks=%zu", (unsigned long long)d->training.generation, count);
-    if (d->training.generation > 1 && hy_is_elastic(d))
+    hy_info("group is complete generation=%llu ranks=%zu", (unsigned long long)d->group.generation, count);
+    if (d->group.generation > 1 && hy_is_elastic(d))
         hy_run_note(d, "the training goes on with %zu rank%s", count, count == 1 ? "" : "s");
 }
 
@@ -281,7 +281,7 @@ char *hy_rank_name(const struct driver *d, const struct trial *t, char name[HY_R
 /* The training breaks with `t`; the cause is another rank if `t` failed for want of it. */
 static void break_with(struct driver *d, struct trial *t, enum hy_charge charge)
 {
-    struct trial *cause = t->member.missed ? hy_map_get(&d->trials, t->member.missed) : NULL;
+    struct trial *cause = t->member.missed ? hy_map_get(&d->trials.map, t->member.missed) : NULL;
 
     if (!cause || cause->member.death) {
         hy_training_break_take(d, t, charge, hy_strdup(t->member.death));
@@ -329,10 +329,10 @@ static void call_members(struct driver *d)
 {
     struct trial *t;
 
-    if (d->training.broken || d->training.outdated)
+    if (d->group.is_broken || d->group.is_outdated)
         return;
-    d->training.outdated = true;
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+    d->group.is_outdated = true;
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         if (is_member(d, t) && !t->member.left)
             tell_outdated(d, t);
 }
@@ -377,7 +377,7 @@ static void on_join(struct driver *d, struct trial *t, const Hy__Control *m)
 /* A training says little, or it has gone mad: the log need not have it all. */
 static void on_note(struct driver *d, struct trial *t, const char *text)
 {
-    struct training *g = &d->training;
+    struct rank_group *g = &d->group;
     int64_t now = hy_clock_ms();
     char name[HY_RANK_NAME_MAX];
 
@@ -394,7 +394,7 @@ static void on_missed(struct driver *d, struct trial *t, uint32_t rank)
 {
     struct trial *u;
 
-    for (size_t i = 0; (u = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; (u = hy_map_next(&d->trials.map, &i));)
         if (u != t && u->member.generation == t->member.generation && u->member.rank == rank)
             t->member.missed = u->number; /* its own word that it has left may come later */
 }

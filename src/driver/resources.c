@@ -37,7 +37,7 @@ static void count_gpus(const struct driver *d, uint32_t *ret_most, size_t *ret_m
 
     *ret_most = 0;
     *ret_machines = 0;
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));) {
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));) {
         *ret_machines += a->in_schedule;
         *ret_most = a->in_schedule && a->gpus > *ret_most ? a->gpus : *ret_most;
     }
@@ -94,7 +94,7 @@ static void count_all(const struct driver *d, uint64_t *ret_slots, uint64_t *ret
     struct agent *a;
 
     *ret_slots = *ret_gpus = 0;
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (a->in_schedule) {
             *ret_slots += a->slots;
             *ret_gpus += a->gpus;
@@ -136,7 +136,7 @@ static int too_little_memory(const struct driver *d, struct hy_err *err)
     uint64_t most = 0;
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         most = a->in_schedule && a->memory > most ? a->memory : most;
     return hy_err_set(err, -ENOSPC, "a trial asks for %s of memory, and no %s here has more than %s; lower --memory%s",
                       hy_format_size(d->spec->memory, wants, sizeof wants), *d->spec->engine ? "executor" : "machine",

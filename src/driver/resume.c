@@ -45,10 +45,10 @@ static int asked(struct replaying *r, const struct hy_trial_row *row)
         return hy_err_set(r->err, rc, "out of memory");
     if (rc != 1 || number != (uint64_t)row->number)
         return hy_err_set(r->err, -EUCLEAN, "run %lld cannot go on: its search gives other trials than the store has; was it begun by another version of hopyard?", (long long)d->run);
-    if (row->asked_seq > d->seq)
-        d->seq = row->asked_seq;
-    if (row->ended_seq > d->seq) /* also of one that runs again: clients know that position */
-        d->seq = row->ended_seq;
+    if (row->asked_seq > d->trials.seq)
+        d->trials.seq = row->asked_seq;
+    if (row->ended_seq > d->trials.seq) /* also of one that runs again: clients know that position */
+        d->trials.seq = row->ended_seq;
     if (row->dir && hy_run_take_dir(d, row->dir) == -ENOMEM)
         return hy_err_oom(r->err);
     if (!runs_again(d, row))
@@ -67,17 +67,17 @@ static int told(struct replaying *r, const struct hy_trial_row *row)
 {
     struct driver *d = r->driver;
 
-    if (row->told_seq > d->seq)
-        d->seq = row->told_seq;
+    if (row->told_seq > d->trials.seq)
+        d->trials.seq = row->told_seq;
     if (runs_again(d, row))
         return 0;
-    if (row->ended_seq > d->ended_seq)
-        d->ended_seq = row->ended_seq;
+    if (row->ended_seq > d->trials.ended_seq)
+        d->trials.ended_seq = row->ended_seq;
     hy_search_tell(d->search, (uint64_t)row->number, row->has_value ? row->value : NAN);
     if (row->has_value && hy_run_best(d, row) < 0)
         return hy_err_oom(r->err);
-    d->without_metric += row->state == HY_TRIAL_DONE && *d->spec->metric && !row->has_value;
-    *(row->state == HY_TRIAL_DONE ? &d->done : &d->failed) += 1;
+    d->trials.without_metric += row->state == HY_TRIAL_DONE && *d->spec->metric && !row->has_value;
+    *(row->state == HY_TRIAL_DONE ? &d->trials.done : &d->trials.failed) += 1;
     return 0;
 }
 
@@ -115,7 +115,7 @@ static int charge(struct leftovers *l, struct trial *t, const struct hy_attempt_
 static int on_attempt(void *arg, const struct hy_attempt_row *row)
 {
     struct leftovers *l = arg;
-    struct trial *t = hy_map_get(&l->driver->trials, (uint64_t)row->trial);
+    struct trial *t = hy_map_get(&l->driver->trials.map, (uint64_t)row->trial);
     struct hy_attempt_row *more;
 
     if (t && t->attempt < row->number)
@@ -136,7 +136,7 @@ static int end_leftovers(struct driver *d, struct hy_err *err)
     int rc = hy_store_attempt_each(d->store, d->run, 0, on_attempt, &l, err);
 
     for (size_t i = 0; i < l.count && rc == 0; i++) {
-        struct trial *t = hy_map_get(&d->trials, (uint64_t)l.rows[i].trial);
+        struct trial *t = hy_map_get(&d->trials.map, (uint64_t)l.rows[i].trial);
 
         l.rows[i].state = HY_ATTEMPT_LOST;
         l.rows[i].message = "the driver was interrupted";
@@ -160,7 +160,7 @@ static int forgive_failed(struct replaying *r)
     struct trial *t;
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && (t = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; rc == 0 && (t = hy_map_next(&d->trials.map, &i));)
         if (all || t->had_failed)
             rc = hy_store_attempts_forgive(d->store, d->run, (int64_t)t->number, r->err);
     return rc;
@@ -171,7 +171,7 @@ static int queue_all(struct driver *d, struct hy_err *err)
     struct trial *t;
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && (t = hy_map_next(&d->trials, &i));) {
+    for (size_t i = 0; rc == 0 && (t = hy_map_next(&d->trials.map, &i));) {
         struct hy_trial_row row = {.number = (int64_t)t->number, .state = HY_TRIAL_RUNNING, .attempts = t->attempt};
 
         rc = hy_store_trial_end(d->store, d->run, &row, err);
@@ -182,7 +182,7 @@ static int queue_all(struct driver *d, struct hy_err *err)
             d->training.due_ms = t->due_ms > d->training.due_ms ? t->due_ms : d->training.due_ms;
         } else if (t->due_ms) {
             t->phase = TRIAL_WAITING;
-            hy_list_push(&d->waiting, &t->waiting);
+            hy_list_push(&d->trials.waiting, &t->waiting);
         } else {
             rc = hy_trial_queue(d, t);
         }

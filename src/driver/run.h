@@ -84,9 +84,9 @@ struct agent {
     size_t function_sent;              /* ... and how much of it has gone */
 };
 
-/* An address whose agents may not join until a moment: address_bans.c. */
-#define BANNED_MAX 64
-struct banned {
+/* An address from which agents may not join until then: address_bans.c. */
+#define ADDRESS_BANS_MAX 64
+struct address_ban {
     char address[64]; /* without the port */
     int64_t until_ms; /* monotonic */
     uint32_t times;
@@ -136,18 +136,26 @@ struct training {
     int64_t due_ms;
     bool awaits;                 /* machines, and people know */
     uint32_t charged[HY_CHARGES]; /* attempts of all together, by what they count as */
-    uint64_t generation;         /* the last that was complete */
-    bool broken, outdated;       /* and its members know */
     bool finished;               /* a rank has ended well */
     char *why;                   /* all of it ends, because of ... */
     uint64_t cause;              /* ... this trial ... */
     enum hy_charge charge;       /* ... and this is what it counts as */
     int64_t kill_at;             /* those that have not ended by themselves; 0: nobody */
     int64_t too_few_since;       /* elastic: there are fewer ranks than it needs; 0: not so */
-    bool fed;                    /* nodes get no more rows */
-    int64_t dismiss_at;          /* evaluators that have not ended by then; 0: nobody */
+};
+
+/* The group that the ranks form: rank_group.c. */
+struct rank_group {
+    uint64_t generation;         /* the last complete one */
+    bool is_broken, is_outdated; /* and its members have been notified */
     int64_t notes_from;          /* ranks' notes are counted from then */
     uint32_t notes;
+};
+
+/* The nodes of a cluster: cluster_nodes.c. */
+struct cluster {
+    bool is_fed;                 /* nodes get no more rows */
+    int64_t dismiss_at;          /* evaluators that have not ended by then are dismissed; 0: not set */
 };
 
 struct trial {
@@ -185,119 +193,186 @@ struct best {
     uint32_t attempts;
 };
 
-/* What clients are told of a run's trials. */
-struct tally {
+/* The progress of a run, as clients see it. */
+struct progress {
     uint64_t done, failed, stopped;
     int64_t ended_seq, notes_until;
 };
 
-/* Turns on their way to the store: store_commit.c. */
-struct commit {
-    struct tally tally;         /* as of `sealed` */
-    struct hy_changes recorded; /* by this turn */
-    struct hy_changes sealed;   /* the turn that is being committed */
-    uv_work_t job;
-    bool is_busy;               /* a thread uses the store and `sealed` */
-    bool is_stalled;            /* and counts in driver.stalls */
-    int64_t started_ms, retry_at;
-    int rc;                     /* of the last try, with ... */
-    struct hy_err err;          /* ... its sentence */
-};
-
-struct driver {
-    uv_loop_t loop;
+/* driver.c: the handles of the process, and how it was started. */
+struct process {
     uv_prepare_t turn;
     uv_timer_t tick;
     uv_signal_t term;
     uv_poll_t reaper;
-    uv_poll_t owner;            /* of owner_fd */
-    int owner_fd;               /* a pipe that is closed when the process ends that the run belongs to; -1: none */
+    uint64_t open_files;     /* the user's soft limit, for agents on this machine */
+    const char *new_address; /* of a resumed run: the address of its new session; NULL: as in the spec */
+    int64_t begun_ms;
+};
 
-    struct hy_store *store;     /* the commit's thread uses it while commit.is_busy */
-    struct commit commit;
-    int64_t run;
-    int lock_fd, hold_fd;
-    uint64_t open_files;        /* the user's soft limit */
-    Hy__RunSpec *spec;
-    const char *new_address;    /* of a resumed run, for another session; NULL: as the spec says */
-    char **serve;               /* the function's command, and what makes a fork server of it; borrowed */
-    char *logdir, *app_id, *token_file;
-    struct remote *remote;      /* of a project on HDFS; or NULL */
+/* driver.c: the files and locks of the run. */
+struct run_files {
+    int lock_fd; /* held as long as the run has a driver */
+    int hold_fd; /* held by local agents as long as one of their trials is alive */
+    char *app_id;
     int64_t app_run;
+    char *token_file; /* agents that can read the token in it share files with the driver */
     uint8_t token[HY_KEY_SIZE];
-    struct hy_space space;
-    struct hy_search *search;
-    bool search_over, resumed;
-    struct training training;   /* if spec->ranks */
-    struct hy_schedule *schedule;
+};
 
+/* driver.c: the end of the run. */
+struct run_end {
+    enum hy_run_state state;
+    char *message;
+    int64_t stop_by;  /* trials that have not ended by then are abandoned */
+    int64_t leave_by; /* agents that have not left by then are abandoned */
+};
+
+/* driver.c: the sequence numbers of the run's notes. */
+struct notes {
+    int64_t before; /* the last one in the store when this driver started */
+    int64_t until;  /* the last one now */
+};
+
+/* store_commit.c: turns on their way to the store. */
+struct commit {
+    struct progress sealed_progress; /* as of `sealed` */
+    struct progress committed;       /* as of the last commit */
+    struct hy_changes recorded;      /* by this turn */
+    struct hy_changes sealed;        /* the turn that is being committed */
+    uv_work_t job;
+    bool is_busy;                    /* a thread uses the store and `sealed` */
+    bool is_stalled;                 /* counts in stalls.count */
+    bool is_broken;                  /* nothing can be committed any more */
+    int64_t started_ms, retry_at;
+    int rc;                          /* of the last commit */
+    struct hy_err err;
+};
+
+/* store_commit.c: writes that cannot proceed for now, to the store or to files. */
+struct stalls {
+    uint32_t count;
+    int64_t since;    /* 0: none */
+    char why[700];
+    bool has_no_room; /* for a trial's directory; counts in `count` */
+    char *notice;     /* for clients; NULL: none */
+};
+
+/* trials.c, and resume.c before the first turn. */
+struct trials {
+    struct hy_map map;       /* by number; those that have not ended */
+    struct hy_list waiting;  /* for a retry */
+    struct hy_map dirs;      /* hashes of all directory names in use */
+    uint64_t done, failed, stopped;
+    uint64_t ended_here;     /* during this driver's lifetime, to estimate the time left */
+    int64_t ended_seq;       /* of the trial that ended last (store.h) */
+    int64_t seq;             /* asks and ends so far */
+    struct best best;
+    bool search_over;
+    uint64_t without_metric; /* done without a value of the metric */
+    /* Notes that are given once. */
+    bool held_noted;         /* a trial waits at its agent */
+    bool suspects_noted;     /* trials run alone after agents died under them */
+    bool choice_noted;       /* which of the values that a function returned is the metric */
+    bool no_metric_noted;    /* a function returned no metric */
+};
+
+/* agents.c: the agents, and how they connect. */
+struct agents {
+    struct hy_map map; /* by id */
+    uint64_t last_id;
     struct hy_net *net;
     uint8_t key[HY_KEY_SIZE], join_key[HY_KEY_SIZE];
     uint16_t port;
     struct hy_engine *engine;
-    struct hy_map agents;       /* by id */
-    uint64_t next_agent;
-    struct banned banned[BANNED_MAX];
+};
 
+/* agent_supplier.c: a client that starts agents (a Spark session). */
+struct supply {
+    struct client *supplier; /* NULL: none is connected, or an engine starts the agents */
+    int64_t missing_since;   /* no supplier and no agent since then; 0: not so */
+    bool was_lost;           /* an earlier supplier has disconnected */
+    bool may_grow;           /* the supplier may offer more agents soon */
+    bool is_checked;         /* whether the present agents suffice, although more were requested (agents.c) */
+    int64_t last_agent_ms;   /* when the last agent joined (agents.c) */
+    bool wait_noted;
+    uv_process_t session;    /* a supplier that the driver starts itself, if spec->master */
+    char session_end[160];   /* how that process ended; "": it runs */
+};
+
+/* clients.c: processes connected to the local socket, and the process that owns the run. */
+struct clients {
     struct hy_local *local;
     char *socket_path;
-    struct hy_list clients;
-    size_t client_count;
-    int64_t updated_ms;         /* when clients were last sent an update */
-    struct client *supplier;    /* who starts agents for us; NULL: nobody does, or an engine does */
-    int64_t unsupplied_since;   /* 0: not that we know */
-    bool supply_lost;           /* there was one before */
-    bool supply_grows;          /* it may start more in a moment */
-    bool supply_judged;         /* whether those that are here will do, though more were asked for */
-    int64_t newcomer_ms;        /* when the last agent came */
-    char session_end[160];      /* how the process of `session` ended; "": it has not */
-    bool supply_noted;          /* that no agent has come */
-    uv_process_t session;       /* a process of ours that supplies, if spec->master */
-    struct discovery *discovery; /* of hosts, by a script; NULL: none */
+    struct hy_list list;
+    size_t count;
+    int64_t updated_ms; /* when the last update was sent */
+    bool update_due;    /* at the end of this turn; set by each tick */
+    uint8_t *update;    /* packed, and sent when its turn is committed; NULL: none */
+    size_t update_size;
+    uv_poll_t owner;    /* polls owner_fd */
+    int owner_fd;       /* a pipe that is closed when the owner ends; -1: none */
+};
 
-    struct hy_map trials;       /* by number: those that are not over */
-    struct hy_list waiting;     /* trials before a retry */
-    struct hy_map dirs;         /* hashes of all directory names that are taken */
-    struct hy_list events_due;  /* that this turn has added to */
-    struct hy_list events_sealed; /* that the turn that is being committed has added to */
-    size_t events_count;        /* not yet all written */
-    int64_t ended_seq;          /* of the trial that ended last (store.h) */
-    uint64_t done, failed, stopped;
-    uint64_t ended_here;        /* by this driver, for the time left */
-    struct best best;
-    int64_t seq;                /* asks and ends so far */
-    int64_t begun_ms;
-    int64_t created_wall;
+/* trial_output.c: outputs that wait. */
+struct outputs {
+    struct hy_list stalled;   /* retried every second */
+    struct hy_list continued; /* in the next turn, by `idle` */
+    uv_idle_t idle;
+};
 
-    int64_t notes_before;       /* seq of the last note in the store when this driver began */
-    int64_t notes_until;        /* of the last one now */
+/* tensorboard_events.c: event files that wait. */
+struct event_queues {
+    struct hy_list due;     /* this turn has added to them */
+    struct hy_list sealed;  /* the turn that is being committed has added to them */
+    struct hy_list stalled; /* retried every second */
+    size_t count;           /* not completely written yet */
+};
+
+/*
+ * A run. A sub-struct is changed by the file named at its definition, and by no
+ * other where its fields do not say so; all files may read it.
+ */
+struct driver {
+    /* driver.c sets these. */
+    uv_loop_t loop;
     enum phase phase;
-    enum hy_run_state end_state;
-    char *end_message;
-    int64_t stop_by;            /* when trials that do not end are left alone */
-    int64_t leave_by;           /* when agents that do not go are left alone */
-    bool store_broken;          /* nothing can be committed any more */
-    struct hy_list stalled_outputs, stalled_events; /* to be tried again */
-    struct hy_list more_outputs; /* to go on in the next turn, by ... */
-    uv_idle_t more;             /* ... this */
-    bool has_no_room;           /* for a trial's directory: counts in stalls */
-    struct tally committed;     /* what the store has */
-    uint32_t stalls;            /* things that cannot be written for now: store_commit.c */
-    int64_t stalled_since;      /* 0: there is none */
-    char stall_why[700];
-    char *notice;               /* what clients should know of that; or NULL */
-    uint8_t *clients_update;    /* prepared, and sent when its turn is committed; or NULL */
-    size_t clients_update_size;
-    bool gpus_noted;            /* that nobody leases them */
-    bool held_noted;            /* that a trial waits */
-    bool suspects_noted;        /* that some trials run alone, for the agents that died under them */
-    bool choice_noted;          /* which of the values that a function returned counts */
-    bool no_metric_noted;       /* that a function returned no metric */
-    uint64_t without_metric;    /* trials that are done and have no value of the metric */
-    bool has_snapshot;          /* it was begun */
-    struct snapshot *snapshot;  /* NULL before that */
-    bool changed;               /* since the last update */
-    bool update_due;            /* clients, at the end of this turn */
+    int64_t run;
+    Hy__RunSpec *spec;
+    char **serve;               /* the function's command as a fork server; borrowed */
+    char *logdir;
+    int64_t created_wall;
+    struct hy_store *store;     /* used by the commit's thread while commit.is_busy */
+    struct process process;
+    struct run_files files;
+    struct run_end end;
+    struct notes notes;
+
+    /* How trials are chosen and placed: trials.c and training.c. */
+    struct hy_space space;
+    struct hy_search *search;
+    struct hy_schedule *schedule;
+    struct trials trials;
+    struct training training;   /* if spec->ranks */
+    struct rank_group group;
+    struct cluster cluster;     /* if spec->roles */
+
+    struct agents agents;
+    struct address_ban bans[ADDRESS_BANS_MAX]; /* address_bans.c */
+    struct supply supply;
+    struct discovery *discovery; /* host_discovery.c; NULL: no script */
+
+    struct commit commit;
+    struct stalls stalls;
+    struct outputs outputs;
+    struct event_queues events;
+    struct remote *remote;      /* hdfs_mirror.c; NULL: the project is not on HDFS */
+    struct snapshot *snapshot;  /* snapshot.c; NULL before it is begun */
+    bool snapshot_begun;
+
+    struct clients clients;
+    bool changed;               /* anything that clients see; set by all files, reset by clients.c */
+    bool gpus_noted;            /* resources.c: GPUs are not leased, and a note says so */
 };
 
 /* ---- driver.c ---- */
@@ -328,7 +403,7 @@ void hy_stall_begin(struct driver *d, const char *why);
 void hy_stall_end(struct driver *d);
 /* No directory can be made for a trial; ends by itself. */
 void hy_stall_begin_start(struct driver *d, const char *why);
-struct tally hy_commit_tally(const struct driver *d);
+struct progress hy_run_progress(const struct driver *d);
 /* A file cannot be written, and the answer was `rc`. */
 void hy_stall_begin_file(struct driver *d, const char *path, int rc);
 

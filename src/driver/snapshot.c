@@ -103,9 +103,9 @@ static struct snapshot *snapshot_new(struct driver *d)
 
 void hy_snapshot_begin(struct driver *d)
 {
-    if (d->has_snapshot || d->store_broken)
+    if (d->snapshot_begun || d->commit.is_broken)
         return;
-    d->has_snapshot = true;
+    d->snapshot_begun = true;
     d->snapshot = snapshot_new(d);
     if (!d->snapshot)
         hy_run_note(d, "no snapshot of this run is kept: out of memory");

@@ -49,8 +49,8 @@ static int64_t stall_limit(const struct driver *d)
 static void notify(struct driver *d, const char *text)
 {
     hy_warn("%s", text);
-    free(d->notice);
-    d->notice = hy_strdup(text); /* without memory clients learn it from the log */
+    free(d->stalls.notice);
+    d->stalls.notice = hy_strdup(text); /* without memory clients learn it from the log */
     hy_clients_notify(d);
 }
 
@@ -58,10 +58,10 @@ void hy_stall_begin(struct driver *d, const char *why)
 {
     char text[900], limit[32];
 
-    if (d->stalls++ > 0)
+    if (d->stalls.count++ > 0)
         return;
-    d->stalled_since = hy_clock_ms();
-    snprintf(d->stall_why, sizeof d->stall_why, "%s", why);
+    d->stalls.since = hy_clock_ms();
+    snprintf(d->stalls.why, sizeof d->stalls.why, "%s", why);
     snprintf(text, sizeof text, "the run is waiting: %s (it continues by itself when this is resolved, and is interrupted after %s)",
              why, hy_format_duration(stall_limit(d), limit, sizeof limit));
     notify(d, text);
@@ -80,42 +80,42 @@ void hy_stall_begin_file(struct driver *d, const char *path, int rc)
 
 void hy_stall_end(struct driver *d)
 {
-    if (--d->stalls > 0)
+    if (--d->stalls.count > 0)
         return;
-    d->stalled_since = 0;
-    if (d->store_broken)
+    d->stalls.since = 0;
+    if (d->commit.is_broken)
         return;
     notify(d, "the run continues: everything can be written again");
-    free(d->notice);
-    d->notice = NULL;
+    free(d->stalls.notice);
+    d->stalls.notice = NULL;
 }
 
 /* A trial's directory could not be made: nothing is started until there is room again. */
 void hy_stall_begin_start(struct driver *d, const char *why)
 {
-    if (d->has_no_room)
+    if (d->stalls.has_no_room)
         return;
-    d->has_no_room = true;
+    d->stalls.has_no_room = true;
     hy_stall_begin(d, why);
 }
 
 static void look_for_room(struct driver *d)
 {
     static const uint8_t block[4096];
-    hy_cleanup_free char *probe = d->has_no_room ? hy_path_join(d->logdir, ".room") : NULL;
+    hy_cleanup_free char *probe = d->stalls.has_no_room ? hy_path_join(d->logdir, ".room") : NULL;
 
     if (!probe || hy_file_write(probe, block, sizeof block, 0600) < 0 || unlink(probe) < 0)
         return;
-    d->has_no_room = false;
+    d->stalls.has_no_room = false;
     hy_stall_end(d);
 }
 
 /* Who asks for the end does not wait longer than for trials that do not end. */
 static bool is_stalled_for_too_long(const struct driver *d, int64_t now)
 {
-    if (!d->stalls)
+    if (!d->stalls.count)
         return false;
-    return now - d->stalled_since > stall_limit(d) || (d->stop_by && now > d->stop_by);
+    return now - d->stalls.since > stall_limit(d) || (d->end.stop_by && now > d->end.stop_by);
 }
 
 /* ---- the end of a store --------------------------------------------------------- */
@@ -125,10 +125,10 @@ static void give_up(struct driver *d, const char *why, bool can_resume)
 {
     struct commit *c = &d->commit;
 
-    d->store_broken = true;
-    if (d->net) {
-        hy_net_discard(d->net);
-        hy_net_pause(d->net, false); /* agents say goodbye */
+    d->commit.is_broken = true;
+    if (d->agents.net) {
+        hy_net_discard(d->agents.net);
+        hy_net_pause(d->agents.net, false); /* agents say goodbye */
     }
     hy_changes_clear(&c->recorded);
     if (!c->is_busy)
@@ -162,27 +162,27 @@ static void apply(uv_work_t *job)
         rescue(d, &c->err);
 }
 
-struct tally hy_commit_tally(const struct driver *d)
+struct progress hy_run_progress(const struct driver *d)
 {
-    return (struct tally){.done = d->done, .failed = d->failed, .stopped = d->stopped, .ended_seq = d->ended_seq,
-                          .notes_until = d->notes_until};
+    return (struct progress){.done = d->trials.done, .failed = d->trials.failed, .stopped = d->trials.stopped, .ended_seq = d->trials.ended_seq,
+                          .notes_until = d->notes.until};
 }
 
 static void committed(struct driver *d)
 {
     struct commit *c = &d->commit;
 
-    d->committed = c->tally;
+    d->commit.committed = c->sealed_progress;
 
     hy_changes_clear(&c->sealed);
     if (c->is_stalled) {
         c->is_stalled = false;
         hy_stall_end(d);
     }
-    if (d->store_broken || !d->net)
+    if (d->commit.is_broken || !d->agents.net)
         return; /* too late: nobody waits for it any more */
-    hy_net_release(d->net);
-    hy_net_pause(d->net, false);
+    hy_net_release(d->agents.net);
+    hy_net_pause(d->agents.net, false);
     hy_events_flush(d);
     hy_clients_send(d);
 }
@@ -211,7 +211,7 @@ static void applied(uv_work_t *job, int status)
     c->is_busy = false;
     if (c->rc == 0)
         committed(d);
-    else if (!d->store_broken)
+    else if (!d->commit.is_broken)
         failed(d);
 }
 
@@ -230,9 +230,9 @@ static void seal(struct driver *d)
     struct commit *c = &d->commit;
 
     hy_changes_take(&c->sealed, &c->recorded);
-    c->tally = hy_commit_tally(d);
+    c->sealed_progress = hy_run_progress(d);
     c->started_ms = hy_clock_ms();
-    hy_net_seal(d->net);
+    hy_net_seal(d->agents.net);
     hy_events_seal(d);
     hy_clients_prepare(d);
     start_commit(d);
@@ -240,24 +240,24 @@ static void seal(struct driver *d)
 
 bool hy_commit_is_done(const struct driver *d)
 {
-    return d->store_broken || (!d->commit.sealed.bytes && !d->commit.recorded.bytes);
+    return d->commit.is_broken || (!d->commit.sealed.bytes && !d->commit.recorded.bytes);
 }
 
 void hy_commit_turn(struct driver *d)
 {
     struct commit *c = &d->commit;
 
-    if (d->store_broken || c->sealed.bytes) {
+    if (d->commit.is_broken || c->sealed.bytes) {
         if (c->recorded.bytes > RECORDED_MAX)
-            hy_net_pause(d->net, true);
+            hy_net_pause(d->agents.net, true);
         return;
     }
     if (c->recorded.bytes) {
         seal(d);
         return;
     }
-    hy_net_seal(d->net);
-    hy_net_release(d->net);
+    hy_net_seal(d->agents.net);
+    hy_net_release(d->agents.net);
     hy_events_seal(d);
     hy_events_flush(d);
     hy_clients_prepare(d);
@@ -268,7 +268,7 @@ void hy_commit_tick(struct driver *d, int64_t now)
 {
     struct commit *c = &d->commit;
 
-    if (d->store_broken)
+    if (d->commit.is_broken)
         return;
     if (c->is_busy && !c->is_stalled && now - c->started_ms > SLOW_MS) {
         c->is_stalled = true;
@@ -277,11 +277,11 @@ void hy_commit_tick(struct driver *d, int64_t now)
     if (is_stalled_for_too_long(d, now)) {
         char text[700];
 
-        snprintf(text, sizeof text, "%s", d->stall_why);
+        snprintf(text, sizeof text, "%s", d->stalls.why);
         give_up(d, text, true);
         return;
     }
-    if (!d->stalls || now < c->retry_at)
+    if (!d->stalls.count || now < c->retry_at)
         return;
     c->retry_at = now + RETRY_MS;
     look_for_room(d);
@@ -293,7 +293,7 @@ void hy_commit_tick(struct driver *d, int64_t now)
 
 int hy_run_recorded(struct driver *d, int rc)
 {
-    if (d->store_broken)
+    if (d->commit.is_broken)
         return -EIO;
     if (rc < 0)
         give_up(d, "out of memory", true); /* half a turn must not be committed */

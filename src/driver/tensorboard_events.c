@@ -54,7 +54,7 @@ struct file {
 struct events {
     struct driver *driver;
     struct trial *trial;    /* NULL: it is over; freed when all is written */
-    struct hy_list due;     /* in driver->events_due: there is something for the worker */
+    struct hy_list due;     /* in driver.events.due: there is something for the worker */
     struct hy_map tags;     /* hash of a name -> struct tag */
     struct hy_buf gathered;
     char *next;             /* the file of a new attempt: what is gathered belongs there */
@@ -63,7 +63,7 @@ struct events {
     bool overflowed;
     bool working;
     bool is_stalled;        /* the job could not be done for want of room, and is tried again */
-    struct hy_list retry;   /* in driver.stalled_events, until then */
+    struct hy_list retry;   /* in driver.events.stalled, until then */
     uv_work_t job;
     struct file file;
 };
@@ -220,7 +220,7 @@ static void forget_tags(struct events *e)
 
 static void events_free(struct events *e)
 {
-    e->driver->events_count--;
+    e->driver->events.count--;
     hy_list_remove(&e->due);
     hy_list_remove(&e->retry);
     if (e->is_stalled)
@@ -242,7 +242,7 @@ static struct events *events_new(struct driver *d, struct trial *t)
 
     if (!e)
         return NULL;
-    d->events_count++;
+    d->events.count++;
     e->driver = d;
     e->trial = t;
     e->file.trial = t->number;
@@ -342,7 +342,7 @@ static void on_worked(uv_work_t *job, int status)
         if (!e->is_stalled)
             hy_stall_begin_file(e->driver, e->file.path, e->file.rc);
         e->is_stalled = true;
-        hy_list_push(&e->driver->stalled_events, &e->retry);
+        hy_list_push(&e->driver->events.stalled, &e->retry);
         return;
     }
     hy_buf_clear(&e->file.bytes);
@@ -356,7 +356,7 @@ static void on_worked(uv_work_t *job, int status)
 
 void hy_events_retry(struct driver *d)
 {
-    hy_list_each(it, &d->stalled_events) {
+    hy_list_each(it, &d->events.stalled) {
         hy_list_remove(it);
         queue_job(hy_container(it, struct events, retry));
     }
@@ -366,15 +366,15 @@ void hy_events_retry(struct driver *d)
  * trial's next attempt begins another file, so nothing wrong stays. */
 void hy_events_seal(struct driver *d)
 {
-    hy_list_each(it, &d->events_due) {
+    hy_list_each(it, &d->events.due) {
         hy_list_remove(it);
-        hy_list_push(&d->events_sealed, it);
+        hy_list_push(&d->events.sealed, it);
     }
 }
 
 void hy_events_flush(struct driver *d)
 {
-    hy_list_each(it, &d->events_sealed) {
+    hy_list_each(it, &d->events.sealed) {
         hy_list_remove(it);
         go_on(hy_container(it, struct events, due));
     }
@@ -383,7 +383,7 @@ void hy_events_flush(struct driver *d)
 static void make_due(struct events *e)
 {
     if (hy_list_empty(&e->due))
-        hy_list_push(&e->driver->events_due, &e->due);
+        hy_list_push(&e->driver->events.due, &e->due);
 }
 
 static void drop_all(struct hy_list *list)
@@ -399,16 +399,16 @@ static void drop_all(struct hy_list *list)
 
 void hy_events_drop(struct driver *d)
 {
-    hy_list_each(it, &d->stalled_events)
+    hy_list_each(it, &d->events.stalled)
         make_due(hy_container(it, struct events, retry));
-    drop_all(&d->events_due);
-    drop_all(&d->events_sealed);
+    drop_all(&d->events.due);
+    drop_all(&d->events.sealed);
 }
 
 bool hy_events_written(const struct driver *d)
 {
     /* Who asked for the end is not kept waiting by a disk that hangs. */
-    return d->events_count == 0 || (d->phase == PHASE_STOPPING && hy_clock_ms() > d->stop_by);
+    return d->events.count == 0 || (d->phase == PHASE_STOPPING && hy_clock_ms() > d->end.stop_by);
 }
 
 /* ---- what is written ---------------------------------------------------------------------- */

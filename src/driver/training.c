@@ -41,14 +41,14 @@ static int by_number(const void *a, const void *b)
 
 struct trial **hy_training_ranks(struct driver *d, size_t *ret_count)
 {
-    struct trial **all = hy_calloc(d->trials.count + 1, sizeof *all), *t;
+    struct trial **all = hy_calloc(d->trials.map.count + 1, sizeof *all), *t;
     size_t n = 0;
 
     if (!all) {
         hy_run_out_of_memory(d);
         return NULL;
     }
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         all[n++] = t;
     qsort(all, n, sizeof(struct trial *), by_number);
     *ret_count = n;
@@ -60,7 +60,7 @@ static size_t count_ranks(const struct driver *d, bool (*which)(const struct tri
     struct trial *t;
     size_t n = 0;
 
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         n += which(t);
     return n;
 }
@@ -117,7 +117,7 @@ void hy_training_pump(struct driver *d)
 
     if (g->gang != GANG_GATHERED || d->phase != PHASE_RUNNING || hy_clock_ms() < g->due_ms)
         return;
-    while (d->trials.count < d->spec->ranks)
+    while (d->trials.map.count < d->spec->ranks)
         if (!hy_trial_ask(d))
             return;
     queue_gang(d, d->spec->ranks);
@@ -204,7 +204,7 @@ static int seat_all(struct driver *d, struct trial **ranks, struct hy_assignment
             hy_run_out_of_memory(d); /* there was room for all of them just now */
             return -ENOMEM;
         }
-        ranks[i] = hy_map_get(&d->trials, place.task);
+        ranks[i] = hy_map_get(&d->trials.map, place.task);
         seats[i] = place.assignments[0];
         rc = hy_attempt_seat(d, ranks[i], &seats[i]);
     }
@@ -253,7 +253,7 @@ static void withdraw(struct driver *d, const char *message)
 {
     struct trial *t;
 
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));) {
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));) {
         if (t->phase != TRIAL_QUEUED && t->phase != TRIAL_WAITING)
             continue;
         if (t->phase == TRIAL_QUEUED)
@@ -309,10 +309,10 @@ static void start_again(struct driver *d)
         g->due_ms = hy_clock_ms() + (lost > 1 ? hy_backoff_ms(lost - 1) : 0);
         hy_run_note(d, "%s; all %s are started again", g->why, all);
     }
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         t->phase = TRIAL_WAITING;
     free(hy_take(g->why));
-    g->kill_at = g->dismiss_at = 0;
+    g->kill_at = d->cluster.dismiss_at = 0;
     g->finished = false;
     g->gang = GANG_GATHERED;
     d->changed = true;
@@ -361,7 +361,7 @@ void hy_training_finish(struct driver *d)
 {
     const char *why = d->training.why;
 
-    if (!why && d->done == 0)
+    if (!why && d->trials.done == 0)
         why = hy_is_cluster(d) ? "no node ended well" : "no rank ended well";
     hy_run_finish(d, why ? HY_RUN_FAILED : HY_RUN_DONE, why);
 }
@@ -373,7 +373,7 @@ static void check_enough(struct driver *d, int64_t now)
     size_t alive = count_ranks(d, hy_rank_is_alive);
     struct hy_err err = {0};
 
-    if (!d->spec->elastic_timeout_ms || d->phase != PHASE_RUNNING || g->finished || g->why || d->stalls ||
+    if (!d->spec->elastic_timeout_ms || d->phase != PHASE_RUNNING || g->finished || g->why || d->stalls.count ||
         alive >= d->spec->ranks_min) {
         g->too_few_since = 0;
         return;
@@ -395,12 +395,12 @@ void hy_training_tick(struct driver *d, int64_t now)
 
     hy_nodes_tick(d, now);
     check_enough(d, now);
-    if (g->kill_at && d->stalls)
+    if (g->kill_at && d->stalls.count)
         g->kill_at = now + FAREWELL_MS; /* they have not been told yet */
     if (!g->kill_at || now < g->kill_at)
         return;
     g->kill_at = 0;
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         if (hy_rank_is_alive(t) && !t->killed)
             hy_trial_kill(d, t);
 }
@@ -423,7 +423,7 @@ static void dismiss_newcomers(struct driver *d)
 {
     struct trial *t;
 
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         if (hy_rank_is_alive(t) && !t->killed)
             hy_trial_kill(d, t);
 }
@@ -522,7 +522,7 @@ void hy_training_check(struct driver *d)
 
     if (hy_is_elastic(d) || d->training.why)
         return;
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         over = t->phase == TRIAL_OVER && hy_node_has_rank(d->spec, t->number) ? t : over;
     if (over && count_ranks(d, is_waiting))
         hy_training_break_take(d, over, HY_CHARGE_FAILURE,

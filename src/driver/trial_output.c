@@ -40,10 +40,10 @@ struct output {
     struct hy_buf gathered;
     struct hy_buf under_way;
     bool writing;
-    bool is_stalled;       /* it counts in driver.stalls */
+    bool is_stalled;       /* it counts in driver.stalls.count */
     bool is_unopened;      /* what it prints has no file yet, for want of room */
     uint32_t attempt;
-    struct hy_list retry;  /* in driver.stalled_outputs, to be tried again, or in driver.more_outputs */
+    struct hy_list retry;  /* in driver.outputs.stalled, to be tried again, or in driver.outputs.continued */
     uv_fs_t req;
     char *path;
     char *name;            /* of the file that is under way, as the agent has it */
@@ -97,7 +97,7 @@ void hy_outputs_write_failed(struct driver *d, const char *path, int rc)
 static void stall(struct output *o, int rc)
 {
     if (hy_list_empty(&o->retry))
-        hy_list_push(&o->driver->stalled_outputs, &o->retry);
+        hy_list_push(&o->driver->outputs.stalled, &o->retry);
     if (!o->is_stalled)
         hy_stall_begin_file(o->driver, o->path, rc);
     o->is_stalled = true;
@@ -226,12 +226,12 @@ static void on_more(uv_idle_t *idle)
 /* The loop has other work first. */
 static void go_on_next_turn(struct output *o)
 {
-    int rc = uv_idle_start(&o->driver->more, on_more);
+    int rc = uv_idle_start(&o->driver->outputs.idle, on_more);
 
     if (rc < 0)
         write_failed(o, rc);
     else
-        hy_list_push(&o->driver->more_outputs, &o->retry);
+        hy_list_push(&o->driver->outputs.continued, &o->retry);
 }
 
 /* On to the next file that has bytes to come; empty ones are made on the way. */
@@ -391,14 +391,14 @@ static void go_on(struct hy_list *waiting)
 
 void hy_outputs_retry(struct driver *d)
 {
-    go_on(&d->stalled_outputs);
+    go_on(&d->outputs.stalled);
 }
 
 void hy_outputs_more(struct driver *d)
 {
-    go_on(&d->more_outputs);
-    if (hy_list_empty(&d->more_outputs))
-        uv_idle_stop(&d->more);
+    go_on(&d->outputs.continued);
+    if (hy_list_empty(&d->outputs.continued))
+        uv_idle_stop(&d->outputs.idle);
 }
 
 static struct output *output_new(struct driver *d, struct agent *a, struct trial *t, const Hy__Output *m)
@@ -480,7 +480,7 @@ static bool has_output(const struct trial *t, const char *path, bool of_files)
 void hy_outputs_open(struct driver *d, struct agent *a, const Hy__Output *m)
 {
     bool printed = strcmp(m->path, "stdout") == 0 || strcmp(m->path, "stderr") == 0;
-    struct trial *t = hy_map_get(&d->trials, m->trial);
+    struct trial *t = hy_map_get(&d->trials.map, m->trial);
     struct output *o = hy_map_get(&a->outputs, m->stream);
 
     if (!t || t->agent != a || t->attempt != m->attempt || (!m->mode && !printed) ||

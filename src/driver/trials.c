@@ -34,7 +34,7 @@ struct trial *hy_trial_new(struct driver *d, uint64_t number, const struct hy_va
     if (t->values)
         memcpy(t->values, values, d->space.count * sizeof *values);
     t->params = hy_params_json(&d->space, values);
-    if (!t->values || !t->params || hy_map_put(&d->trials, number, t) < 0) {
+    if (!t->values || !t->params || hy_map_put(&d->trials.map, number, t) < 0) {
         hy_trial_free(d, t);
         return NULL;
     }
@@ -43,8 +43,8 @@ struct trial *hy_trial_new(struct driver *d, uint64_t number, const struct hy_va
 
 void hy_trial_free(struct driver *d, struct trial *t)
 {
-    if (hy_map_get(&d->trials, t->number) == t)
-        hy_map_remove(&d->trials, t->number);
+    if (hy_map_get(&d->trials.map, t->number) == t)
+        hy_map_remove(&d->trials.map, t->number);
     hy_list_remove(&t->on_agent);
     hy_list_remove(&t->waiting);
     if (t->ended)
@@ -61,7 +61,7 @@ void hy_trial_free(struct driver *d, struct trial *t)
 
 int hy_run_best(struct driver *d, const struct hy_trial_row *row)
 {
-    struct best *b = &d->best;
+    struct best *b = &d->trials.best;
     char *params, *dir;
 
     if (b->number && !(d->spec->maximize ? row->value > b->value : row->value < b->value))
@@ -101,9 +101,9 @@ int hy_run_take_dir(struct driver *d, const char *dir)
     static char taken;
     uint64_t key = hy_hash(dir, strlen(dir));
 
-    if (hy_map_get(&d->dirs, key))
+    if (hy_map_get(&d->trials.dirs, key))
         return -EEXIST;
-    return hy_map_put(&d->dirs, key, &taken);
+    return hy_map_put(&d->trials.dirs, key, &taken);
 }
 
 /* A name that no other trial has: two may have the same parameters. Two names
@@ -125,7 +125,7 @@ static char *name_dir(struct driver *d, const struct trial *t)
 static int add_to_store(struct driver *d, struct trial *t)
 {
     struct hy_trial_row row = {.number = (int64_t)t->number, .params = t->params, .state = HY_TRIAL_RUNNING,
-                               .started = hy_clock_wall_ms(), .asked_seq = ++d->seq};
+                               .started = hy_clock_wall_ms(), .asked_seq = ++d->trials.seq};
 
     t->asked_wall = row.started;
     row.dir = t->dir = name_dir(d, t);
@@ -139,12 +139,12 @@ int hy_trial_ask(struct driver *d)
     uint64_t number;
     int rc;
 
-    if (d->search_over || d->phase != PHASE_RUNNING)
+    if (d->trials.search_over || d->phase != PHASE_RUNNING)
         return 0;
     values = hy_calloc(d->space.count + 1, sizeof *values);
     rc = values ? hy_search_ask(d->search, &number, values) : -ENOMEM;
     if (rc == -ENODATA) {
-        d->search_over = true;
+        d->trials.search_over = true;
         return 0;
     }
     if (rc == 0)
@@ -161,7 +161,7 @@ int hy_trial_ask(struct driver *d)
 
 static void start_at(struct driver *d, const struct hy_placement *place)
 {
-    struct trial *t = hy_map_get(&d->trials, place->task);
+    struct trial *t = hy_map_get(&d->trials.map, place->task);
 
     if (place->task == GANG_TASK)
         hy_training_start(d, place);
@@ -203,13 +203,13 @@ static bool is_measured(const struct driver *d, const struct trial *t)
 /* How many trials it concerns is only known at the end; the first of them was noted when it ended. */
 static void note_without_metric(struct driver *d)
 {
-    if (!d->no_metric_noted || d->done < 2)
+    if (!d->trials.no_metric_noted || d->trials.done < 2)
         return;
-    if (d->without_metric >= d->done)
-        hy_run_note(d, "none of the %llu trials that are done has a metric, so there is no best trial", (unsigned long long)d->done);
+    if (d->trials.without_metric >= d->trials.done)
+        hy_run_note(d, "none of the %llu trials that are done has a metric, so there is no best trial", (unsigned long long)d->trials.done);
     else
-        hy_run_note(d, "%llu of the %llu trials that are done have no metric", (unsigned long long)d->without_metric,
-                    (unsigned long long)d->done);
+        hy_run_note(d, "%llu of the %llu trials that are done have no metric", (unsigned long long)d->trials.without_metric,
+                    (unsigned long long)d->trials.done);
 }
 
 static void finish(struct driver *d, enum hy_run_state state, const char *message)
@@ -223,7 +223,7 @@ void hy_trials_pump(struct driver *d)
 {
     if (hy_is_training(d))
         hy_training_pump(d);
-    for (int i = 0; d->phase == PHASE_RUNNING && !d->stalls && i < STARTS_MAX; i++) {
+    for (int i = 0; d->phase == PHASE_RUNNING && !d->stalls.count && i < STARTS_MAX; i++) {
         struct hy_placement place;
         int rc = hy_schedule_next(d->schedule, &place);
 
@@ -234,11 +234,11 @@ void hy_trials_pump(struct driver *d)
         else if (!has_free_slot(d) || (hy_is_training(d) && !hy_training_wants(d)) || !hy_trial_ask(d))
             break;
     }
-    if (d->phase == PHASE_RUNNING && d->trials.count == 0 && hy_is_training(d) && hy_events_written(d))
+    if (d->phase == PHASE_RUNNING && d->trials.map.count == 0 && hy_is_training(d) && hy_events_written(d))
         hy_training_finish(d);
-    if (d->phase == PHASE_RUNNING && d->search_over && d->trials.count == 0 && hy_events_written(d))
-        finish(d, d->failed && !d->done ? HY_RUN_FAILED : HY_RUN_DONE, NULL);
-    if (d->phase == PHASE_STOPPING && d->trials.count == 0 && hy_events_written(d))
+    if (d->phase == PHASE_RUNNING && d->trials.search_over && d->trials.map.count == 0 && hy_events_written(d))
+        finish(d, d->trials.failed && !d->trials.done ? HY_RUN_FAILED : HY_RUN_DONE, NULL);
+    if (d->phase == PHASE_STOPPING && d->trials.map.count == 0 && hy_events_written(d))
         finish(d, HY_RUN_STOPPED, "stopped");
 }
 
@@ -288,20 +288,20 @@ void hy_trial_end(struct driver *d, struct trial *t, enum hy_trial_state state, 
     struct hy_trial_row row = {.number = (int64_t)t->number, .state = state, .has_value = t->has_value && state == HY_TRIAL_DONE && is_measured(d, t),
                                .value = t->value, .message = message, .attempts = t->attempt,
                                .params = t->params, .dir = t->dir, .started = t->asked_wall,
-                               .ended = hy_clock_wall_ms(), .ended_seq = ++d->seq};
+                               .ended = hy_clock_wall_ms(), .ended_seq = ++d->trials.seq};
 
     row.told_seq = told ? row.ended_seq : 0;
     if (hy_run_recorded(d, hy_changes_trial_end(&d->commit.recorded, &row)) < 0)
         return;
-    d->ended_seq = row.ended_seq;
+    d->trials.ended_seq = row.ended_seq;
     hy_events_end(d, t, state);
     if (told)
         hy_search_tell(d->search, t->number, row.has_value ? t->value : NAN);
     if (row.has_value && hy_run_best(d, &row) < 0)
         hy_run_out_of_memory(d);
-    d->without_metric += state == HY_TRIAL_DONE && *d->spec->metric && !row.has_value;
-    *(state == HY_TRIAL_DONE ? &d->done : state == HY_TRIAL_FAILED ? &d->failed : &d->stopped) += 1;
-    d->ended_here++;
+    d->trials.without_metric += state == HY_TRIAL_DONE && *d->spec->metric && !row.has_value;
+    *(state == HY_TRIAL_DONE ? &d->trials.done : state == HY_TRIAL_FAILED ? &d->trials.failed : &d->trials.stopped) += 1;
+    d->trials.ended_here++;
     hy_trial_free(d, t);
 }
 
@@ -316,7 +316,7 @@ void hy_trial_back_off(struct driver *d, struct trial *t, uint32_t times)
 {
     t->due_ms = hy_clock_ms() + hy_backoff_ms(times);
     t->phase = TRIAL_WAITING;
-    hy_list_push(&d->waiting, &t->waiting);
+    hy_list_push(&d->trials.waiting, &t->waiting);
 }
 
 static void retry_or_fail(struct driver *d, struct trial *t, const char *message)
@@ -450,7 +450,7 @@ static void rise_again(struct driver *d, struct trial *t)
 /* Once for each kind: it is the same function in all trials. */
 static void note_remark(struct driver *d, const struct trial *t, const Hy__Ended *e)
 {
-    bool *noted = e->lacks_metric ? &d->no_metric_noted : &d->choice_noted;
+    bool *noted = e->lacks_metric ? &d->trials.no_metric_noted : &d->trials.choice_noted;
 
     if (!*e->remark || *noted || (e->lacks_metric && t->has_value)) /* it printed the metric, or a child reported it */
         return;
@@ -512,7 +512,7 @@ void hy_trials_settle(struct driver *d, struct trial *t)
 
 struct trial *hy_trial_speaker(struct driver *d, struct agent *a, uint64_t number, uint32_t attempt)
 {
-    struct trial *t = hy_map_get(&d->trials, number);
+    struct trial *t = hy_map_get(&d->trials.map, number);
 
     if (d->phase >= PHASE_ENDING)
         return NULL;
@@ -533,9 +533,9 @@ void hy_trials_held(struct driver *d, struct agent *a, const Hy__Held *held)
     t->held = *held->why ? hy_strndup(held->why, HELD_MAX) : NULL;
     if (!*held->why)
         t->started_ms = hy_clock_ms();
-    else if (!d->held_noted)
+    else if (!d->trials.held_noted)
         hy_run_note(d, "trial %llu waits: %s", (unsigned long long)t->number, held->why);
-    d->held_noted |= *held->why != '\0';
+    d->trials.held_noted |= *held->why != '\0';
     d->changed = true;
 }
 
@@ -588,9 +588,9 @@ static void blame(struct driver *d, struct trial *t, const char *why)
 
 static void note_suspects(struct driver *d, const struct trial *t)
 {
-    if (d->suspects_noted || t->charged[HY_CHARGE_LOSS] < ALONE_FROM)
+    if (d->trials.suspects_noted || t->charged[HY_CHARGE_LOSS] < ALONE_FROM)
         return;
-    d->suspects_noted = true;
+    d->trials.suspects_noted = true;
     hy_run_note(d, "an agent died for the second time while trial %llu ran on it; it and others like it run alone on an agent from "
                 "now on, so that one that kills its agent fails by itself", (unsigned long long)t->number);
 }
@@ -632,7 +632,7 @@ static void leave_the_rest(struct driver *d)
     struct trial *t;
     size_t i = 0;
 
-    while (d->phase == PHASE_STOPPING && (t = hy_map_next(&d->trials, &i))) {
+    while (d->phase == PHASE_STOPPING && (t = hy_map_next(&d->trials.map, &i))) {
         hy_run_note(d, "trial %llu has not ended in %d s; its agent goes without it", (unsigned long long)t->number, STOP_MS / 1000);
         if (hy_trial_end_attempt(d, t, HY_ATTEMPT_STOPPED, HY_CHARGE_NONE, "it did not end when it was stopped") < 0)
             return;
@@ -643,12 +643,12 @@ static void leave_the_rest(struct driver *d)
 
 void hy_trials_tick(struct driver *d, int64_t now)
 {
-    if (d->phase == PHASE_STOPPING && now > d->stop_by)
+    if (d->phase == PHASE_STOPPING && now > d->end.stop_by)
         leave_the_rest(d);
     if (hy_is_training(d))
         hy_training_tick(d, now);
     hy_checkpoints_tick(d);
-    hy_list_each(it, &d->waiting) {
+    hy_list_each(it, &d->trials.waiting) {
         struct trial *t = hy_container(it, struct trial, waiting);
 
         if (t->due_ms > now)
@@ -681,13 +681,13 @@ void hy_trials_stop_all(struct driver *d)
 {
     size_t n = 0;
     struct trial *t;
-    hy_cleanup_free struct trial **all = hy_calloc(d->trials.count + 1, sizeof *all);
+    hy_cleanup_free struct trial **all = hy_calloc(d->trials.map.count + 1, sizeof *all);
 
     if (!all) {
         hy_run_out_of_memory(d);
         return;
     }
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         all[n++] = t;
     for (size_t i = 0; i < n; i++) {
         if (all[i]->phase == TRIAL_RUNNING) {
