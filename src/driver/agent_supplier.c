@@ -95,7 +95,7 @@ void hy_supply_offered(struct driver *d, struct client *c, const Hy__Supply *off
     if (!d->supply.supplier)
         take_supplier(d, c, offer);
     d->supply.may_grow = offer->more;
-    hy_agents_want(d, useful(d, offer->agents < AGENTS_MAX ? offer->agents : AGENTS_MAX));
+    hy_agents_request(d, useful(d, offer->agents < AGENTS_MAX ? offer->agents : AGENTS_MAX));
 }
 
 void hy_supply_over(struct driver *d, const Hy__AgentOver *over)
@@ -103,7 +103,7 @@ void hy_supply_over(struct driver *d, const Hy__AgentOver *over)
     struct hy_err err = {0};
 
     if (over->id) {
-        hy_agents_over(d, over->id, over->lives ? HY_AGENT_UNREACHED : over->died ? HY_AGENT_DIED : HY_AGENT_ENDED,
+        hy_agents_process_ended(d, over->id, over->lives ? HY_AGENT_UNREACHED : over->died ? HY_AGENT_DIED : HY_AGENT_ENDED,
                        over->why);
         return;
     }
@@ -145,7 +145,7 @@ void hy_supply_gone(struct driver *d)
         hy_run_note(d, "its Spark session is gone%s", what_helps(d, text, sizeof text));
     for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (a->process_runs)
-            hy_agents_over(d, a->id, HY_AGENT_UNREACHED, "the session that it was started by is gone");
+            hy_agents_process_ended(d, a->id, HY_AGENT_UNREACHED, "the session that it was started by is gone");
 }
 
 /* ---- a session of the run's own ------------------------------------------------------------- */
@@ -235,7 +235,7 @@ void hy_supply_tick(struct driver *d, int64_t now)
         return;
     if (is_anybody_here(d)) {
         if (!d->supply.is_checked && !d->supply.may_grow && d->supply.last_agent_ms && now - d->supply.last_agent_ms > QUIET_MS)
-            hy_agents_judge(d);
+            hy_agents_check_supply_suffices(d);
         return;
     }
     say_that_we_wait(d, now);

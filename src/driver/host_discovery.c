@@ -216,7 +216,7 @@ static void take_hosts(struct driver *d, const struct hy_discovered *hosts)
 
     while ((a = next_to_retire(d, hosts))) {
         hy_run_note(d, "host %s is not named any more; its ranks end", a->name);
-        hy_agents_retire(d, a);
+        hy_agents_remove_host(d, a);
     }
     for (size_t i = 0; i < hosts->count && rc == 0; i++)
         rc = take_host(d, &hosts->rows[i]);
@@ -234,7 +234,7 @@ static void forget_the_gone(struct driver *d)
 
     for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (a->listed && a->released && !a->peer && !a->process_runs) {
-            hy_agents_retire(d, a);
+            hy_agents_remove_host(d, a);
             i = 0; /* the map has moved */
         }
 }

@@ -48,7 +48,7 @@ void hy_ranks_tell(struct driver *d, struct trial *t, Hy__GroupWord *word)
     m.group = word;
     rc = hy_agents_send(t->agent, &m);
     if (rc == -ENOBUFS && !(t->agent->ours && hy_is_training(d))) {
-        hy_agents_condemn(t->agent, "it does not take what its ranks are told");
+        hy_agent_set_violation(t->agent, "it does not take what its ranks are told");
     } else if (rc == -ENOBUFS) {
         hy_err_set(&err, rc, "agent %s does not take what its ranks are told; use fewer ranks on one machine",
                    t->agent->name);

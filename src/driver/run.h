@@ -72,7 +72,7 @@ struct agent {
     char violation[200];               /* what it has sent that no agent may; "": nothing */
     int64_t restart_at;                /* 0: not waiting */
     uint32_t listed;                   /* slots, by the discovery script (host_discovery.c); 0: it does not name this one */
-    int64_t cool_at;                   /* a rank has failed there: none is started before; 0: not so */
+    int64_t cooldown_until;                   /* a rank has failed there: none is started before; 0: not so */
     uint32_t cooldowns;                /* how often that was */
     int64_t up_by;                     /* when its start has taken too long; 0: we have said so */
     struct hy_peer *peer;              /* NULL: not here */
@@ -539,35 +539,35 @@ void hy_ranks_forget(struct trial *t);
 /* ---- agents.c ---- */
 int hy_agents_open(struct driver *d, struct hy_err *err);
 /* There may be so many that a client starts; those that there are stay. */
-void hy_agents_want(struct driver *d, uint32_t count);
+void hy_agents_request(struct driver *d, uint32_t count);
 /* Nobody has come for a while: will those do that are here? */
-void hy_agents_judge(struct driver *d);
+void hy_agents_check_supply_suffices(struct driver *d);
 void hy_agents_tick(struct driver *d, int64_t now);
 void hy_agents_bye(struct driver *d);
 /* It is ending its trials and will say goodbye: nothing more is started there. */
-void hy_agents_leaving(struct driver *d, struct agent *a);
+void hy_agents_stop_placing(struct driver *d, struct agent *a);
 /* Has every agent gone? */
 bool hy_agents_gone(struct driver *d);
 void hy_agents_free(struct driver *d);
 int hy_agents_send(struct agent *a, const Hy__Control *m);
 /* Its process has ended. */
-void hy_agents_over(struct driver *d, uint64_t id, enum hy_agent_end end, const char *why);
+void hy_agents_process_ended(struct driver *d, uint64_t id, enum hy_agent_end end, const char *why);
 /* An end that it has announced counts against its trials if nobody but them or the user can have asked for it. */
-bool hy_agents_goodbye_counts(const struct driver *d, const struct agent *a);
+bool hy_agents_bye_is_charged(const struct driver *d, const struct agent *a);
 
 /* It has sent what no agent may: it is dropped when this message, or this turn, is over. */
-void hy_agents_condemn(struct agent *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void hy_agent_set_violation(struct agent *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* A host that the discovery script names; `host`: NULL for this machine. 0 or -ENOMEM. */
 int hy_agents_add_host(struct driver *d, const char *name, const char *host, uint32_t slots);
 /* It has so many slots from now on. */
 void hy_agents_resize(struct driver *d, struct agent *a, uint32_t slots);
 /* It is not named any more: its ranks end, and it is not started again. */
-void hy_agents_retire(struct driver *d, struct agent *a);
+void hy_agents_remove_host(struct driver *d, struct agent *a);
 /* No rank is started there for a while, and longer each time. */
-void hy_agents_cool_down(struct driver *d, struct agent *a);
+void hy_agents_start_cooldown(struct driver *d, struct agent *a);
 /* Machines may yet come: by --listen, or by discovery. */
-bool hy_agents_may_come(const struct driver *d);
+bool hy_agents_may_still_join(const struct driver *d);
 
 /* ---- host_discovery.c ---- */
 struct hy_discovered_host {

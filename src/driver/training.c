@@ -620,7 +620,7 @@ void hy_training_settle(struct driver *d, struct trial *t)
     struct verdict v = t->member.displaced && d->phase == PHASE_RUNNING ? displaced(t) : judge(d, t);
 
     if (hy_is_elastic(d) && v.trial == HY_TRIAL_FAILED && v.charge == HY_CHARGE_FAILURE && d->phase == PHASE_RUNNING)
-        hy_agents_cool_down(d, t->agent);
+        hy_agents_start_cooldown(d, t->agent);
     if (hy_trial_store_metrics(d, t, t->attempt, -1, e->n_metrics, e->metrics) == 0)
         reckon(d, t, &v);
 }

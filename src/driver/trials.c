@@ -470,8 +470,8 @@ void hy_trials_settle(struct driver *d, struct trial *t)
     if (e->sent_files && !t->spoiled)
         hy_outputs_take_checkpoint(d, t);
     if (killed && !t->killed) { /* not by us: its agent was asked to end */
-        hy_agents_leaving(d, t->agent);
-        hy_trials_lost(d, t, hy_agents_goodbye_counts(d, t->agent), "it was asked to end");
+        hy_agents_stop_placing(d, t->agent);
+        hy_trials_lost(d, t, hy_agents_bye_is_charged(d, t->agent), "it was asked to end");
         return;
     }
     if (e->has_metric) {
@@ -672,7 +672,7 @@ void hy_trial_kill(struct driver *d, struct trial *t)
     t->killed = true;
     rc = hy_agents_send(t->agent, &m);
     if (rc == -ENOBUFS)
-        hy_agents_condemn(t->agent, "it does not take what it is sent");
+        hy_agent_set_violation(t->agent, "it does not take what it is sent");
     else if (rc < 0)
         hy_run_out_of_memory(d);
 }
