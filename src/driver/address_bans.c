@@ -44,7 +44,7 @@ static struct address_ban *find_or_replace(struct driver *d, const char *host)
     return soonest;
 }
 
-int hy_banned_add(struct driver *d, const char *address)
+int hy_address_ban(struct driver *d, const char *address)
 {
     char host[sizeof((struct address_ban *)0)->address];
     struct address_ban *b;
@@ -60,7 +60,7 @@ int hy_banned_add(struct driver *d, const char *address)
     return seconds;
 }
 
-bool hy_banned_has(const struct driver *d, const char *address)
+bool hy_address_is_banned(const struct driver *d, const char *address)
 {
     char host[sizeof((struct address_ban *)0)->address];
     const struct address_ban *b;

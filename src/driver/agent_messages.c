@@ -26,7 +26,7 @@ static struct hy_log_limit connections_log = {.burst = 1000, .every_ms = 1000};
 /* May the agent wait for the next run of this run's client? */
 static bool may_wait_on_standby(const struct driver *d, const struct agent *a)
 {
-    return d->phase == PHASE_LEAVING && a->ours && !a->host_spec && !*d->spec->engine && *d->spec->client &&
+    return d->phase == PHASE_LEAVING && a->is_managed && !a->host_spec && !*d->spec->engine && *d->spec->client &&
            hy_mark_alive(d->spec->client) > 0;
 }
 
@@ -78,7 +78,7 @@ static void send_function(struct driver *d, struct agent *a)
             return;
         }
         a->function_sent += n;
-        a->up_by = hy_clock_ms() + AGENT_START_MS;
+        a->join_by = hy_clock_ms() + AGENT_START_MS;
     }
 }
 
@@ -90,10 +90,10 @@ static struct agent *add_joining_agent(struct driver *d, struct hy_peer *p)
     struct agent *a;
     size_t joined = 0;
 
-    if (hy_banned_has(d, hy_peer_address(p)))
+    if (hy_address_is_banned(d, hy_peer_address(p)))
         return NULL;
     for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
-        joined += !a->ours;
+        joined += !a->is_managed;
     return joined < JOINED_MAX ? hy_agent_new(d, hy_peer_identity(p), hy_peer_address(p), 0) : NULL;
 }
 
@@ -101,7 +101,7 @@ static struct agent *add_joining_agent(struct driver *d, struct hy_peer *p)
 static void offer_core_leases(const struct driver *d, Hy__Welcome *w, char *holder)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    uint32_t slots = hy_run_slots_here(d), all = cores > 0 ? (uint32_t)cores : 1;
+    uint32_t slots = hy_run_local_slots(d), all = cores > 0 ? (uint32_t)cores : 1;
 
     w->per_core = (slots + all - 1) / all;
     w->gang = hy_is_training(d) ? slots : 0;
@@ -125,7 +125,7 @@ static void on_up(void *arg, struct hy_peer *p)
     a->peer = p;
     a->next_stream = HY_AGENT_STREAMS_END;
     a->function_sent = 0;
-    a->has_told = false;
+    a->has_info = false;
     hy_peer_set_data(p, a);
     if (d->phase >= PHASE_ENDING) { /* it comes too late */
         hy_agent_send_bye(d, a);
@@ -133,7 +133,7 @@ static void on_up(void *arg, struct hy_peer *p)
     }
     gethostname(host, sizeof host - 1);
     snprintf(holder, sizeof holder, "run %lld in '%.180s'", (long long)d->run, d->spec->project);
-    if (a->ours && !a->host_spec && !*d->spec->engine && !d->spec->oversubscribe)
+    if (a->is_managed && !a->host_spec && !*d->spec->engine && !d->spec->oversubscribe)
         offer_core_leases(d, &w, holder);
     w.run = d->run;
     w.logdir = d->logdir;
@@ -144,7 +144,7 @@ static void on_up(void *arg, struct hy_peer *p)
     w.n_env = d->spec->n_env;
     w.cwd = d->spec->cwd;
     w.host = host;
-    w.url = (char *)(d->remote ? hy_remote_logdir(d) : "");
+    w.url = (char *)(d->mirror ? hy_mirror_logdir(d) : "");
     w.metric = d->spec->metric;
     w.max_transfer = hy_bounds_transfer(d->spec->max_transfer);
     m.body_case = HY__CONTROL__BODY_WELCOME;
@@ -164,14 +164,14 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
                               .gpus = info->gpus < HY_AGENT_GPUS_MAX ? info->gpus : HY_AGENT_GPUS_MAX,
                               .memory = info->memory ? info->memory : UINT64_MAX};
 
-    if (a->has_told)
+    if (a->has_info)
         return;
-    a->has_told = true;
-    if (a->listed)
-        has.slots = a->listed; /* perhaps they have changed since it was started */
+    a->has_info = true;
+    if (a->discovered_slots)
+        has.slots = a->discovered_slots; /* perhaps they have changed since it was started */
     if (strcmp(info->version, HY_VERSION) != 0)
         hy_run_note(d, "agent %s is hopyard %s, this is %s", a->name, info->version, HY_VERSION);
-    if ((!a->ours || *d->spec->engine) && *info->name) {
+    if ((!a->is_managed || *d->spec->engine) && *info->name) {
         char *name = hy_strdup(info->name);
 
         free(a->name ? a->name : NULL);
@@ -191,16 +191,16 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
     a->in_schedule = true;
     if (a->cooldown_until)
         hy_schedule_agent_open(d->schedule, a->id, 0);
-    a->up_by = 0;
-    a->full = false;
-    a->was_here = true;
+    a->join_by = 0;
+    a->is_backlogged = false;
+    a->has_joined = true;
     a->restarts = 0;
     d->supply.last_agent_ms = hy_clock_ms();
     d->supply.is_checked = false;
     d->changed = true;
     hy_log_within(&connections_log, HY_LOG_INFO, "agent is here agent=%s host=%s pid=%lld slots=%u shares_files=%d",
                   a->name, info->host, (long long)info->pid, info->slots, info->shares_files);
-    if (!a->ours)
+    if (!a->is_managed)
         hy_run_note(d, "agent %s has joined with %u slots", a->name, a->slots);
     hy_run_note_gpus(d, a);
     hy_agents_check_capacity(d);
@@ -223,7 +223,7 @@ static void leave_on_standby(struct driver *d, struct agent *a)
 static void on_bye(struct driver *d, struct agent *a, const Hy__Bye *bye)
 {
     hy_log_within(&connections_log, HY_LOG_INFO, "agent says goodbye agent=%s why=%s", a->name, bye->why);
-    snprintf(a->bye, sizeof a->bye, "%s", bye->why);
+    snprintf(a->bye_reason, sizeof a->bye_reason, "%s", bye->why);
     if (d->phase == PHASE_RUNNING && !a->released)
         hy_run_note(d, "agent %s has left (%s); its trials run elsewhere", a->name, bye->why);
     hy_peer_close(a->peer, 0);
@@ -298,7 +298,7 @@ static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
         hy_trials_held(d, a, m->held);
         break;
     case HY__CONTROL__BODY_GROUP:
-        hy_ranks_word(d, a, m);
+        hy_ranks_on_message(d, a, m);
         break;
     case HY__CONTROL__BODY_NOTE:
         on_note(d, a, m->note);
@@ -326,7 +326,7 @@ static void on_room(void *arg, struct hy_peer *p, uint32_t stream)
     if (a && a->function_stream == stream)
         send_function(arg, a);
     else if (a)
-        hy_checkpoint_room(a, stream);
+        hy_checkpoint_continue(a, stream);
 }
 
 const struct hy_net_events hy_agent_net_events = {on_up, on_message, on_data, on_room, on_lost};

@@ -52,9 +52,9 @@ static void start_process(struct driver *d, struct agent *a)
     a->identity = hy_strdup(identity);
     order.identity = a->identity;
     a->restart_at = 0;
-    a->over[0] = '\0';
-    a->died = false;
-    a->bye[0] = '\0';
+    a->process_end[0] = '\0';
+    a->process_died = false;
+    a->bye_reason[0] = '\0';
     if (!a->identity || hy_key_derive(d->agents.key, a->identity, order.key) < 0 || request_process(d, &order, &err) < 0) {
         if (*d->spec->engine && err.code && err.code != -ENOMEM) { /* who starts them is just going: another may come */
             a->restart_at = hy_clock_ms() + RESTART_FIRST_MS;
@@ -67,7 +67,7 @@ static void start_process(struct driver *d, struct agent *a)
     }
     register_with_reaper(d, a);
     a->process_runs = true;
-    a->up_by = *d->spec->engine ? 0 : hy_clock_ms() + AGENT_START_MS; /* a cluster may be busy for hours */
+    a->join_by = *d->spec->engine ? 0 : hy_clock_ms() + AGENT_START_MS; /* a cluster may be busy for hours */
 }
 
 void hy_agent_process_stop(struct driver *d, struct agent *a)
@@ -113,12 +113,12 @@ void hy_agent_process_restart_later(struct driver *d, struct agent *a, const cha
     if (d->phase != PHASE_RUNNING || a->released)
         return;
     a->restarts++;
-    if (!(host && a->was_here) && a->restarts > (host ? FIRST_RESTARTS_MAX : RESTARTS_MAX)) {
+    if (!(host && a->has_joined) && a->restarts > (host ? FIRST_RESTARTS_MAX : RESTARTS_MAX)) {
         abandon(d, a, why);
         return;
     }
     a->restart_at = hy_clock_ms() + (wait > RESTART_MAX_MS ? RESTART_MAX_MS : wait);
-    if (a->restarts == 1 && !a->was_here)
+    if (a->restarts == 1 && !a->has_joined)
         hy_run_note(d, "agent %s could not be started (%s); it is tried again", a->name, why);
     else if (a->restarts == RESTARTS_MAX)
         hy_run_note(d, "agent %s cannot be reached (%s); it is tried again every %d s", a->name, why, RESTART_MAX_MS / 1000);
@@ -137,10 +137,10 @@ void hy_agents_process_ended(struct driver *d, uint64_t id, enum hy_agent_end en
         return;
     hy_info("agent's process is over agent=%s why=%s", a->name, why);
     a->process_runs = false;
-    last = *why ? why : *a->bye ? a->bye : "it was stopped";
-    snprintf(a->over, sizeof a->over, "%s", over ? last : "");
-    a->died = end == HY_AGENT_DIED;
-    if (over && *why && *d->spec->engine && a->was_here && !a->released && d->phase == PHASE_RUNNING)
+    last = *why ? why : *a->bye_reason ? a->bye_reason : "it was stopped";
+    snprintf(a->process_end, sizeof a->process_end, "%s", over ? last : "");
+    a->process_died = end == HY_AGENT_DIED;
+    if (over && *why && *d->spec->engine && a->has_joined && !a->released && d->phase == PHASE_RUNNING)
         hy_run_note(d, "agent %s: %s", a->name, why); /* the agent itself cannot know what Spark did to it */
     if (!a->peer)
         hy_agent_process_restart_later(d, a, last);
@@ -161,14 +161,14 @@ static void stop_late_processes(struct driver *d, int64_t now)
     struct agent *a;
 
     for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));) {
-        if (!a->process_runs || a->in_schedule || !a->up_by || now < a->up_by)
+        if (!a->process_runs || a->in_schedule || !a->join_by || now < a->join_by)
             continue;
         if (d->stalls.count) { /* its Welcome may wait for a commit */
-            a->up_by = now + AGENT_START_MS;
+            a->join_by = now + AGENT_START_MS;
             continue;
         }
         hy_run_note(d, "agent %s has not come up for %d s", a->name, AGENT_START_MS / 1000);
-        a->up_by = 0;
+        a->join_by = 0;
         hy_agent_process_stop(d, a);
     }
 }

@@ -16,7 +16,7 @@
 
 #define AGENTS_MAX 10000u
 #define QUIET_MS 15000    /* before it says what it waits for */
-#define PATIENCE_MS 60000 /* with nobody who starts agents, and none here */
+#define MISSING_MAX_MS 60000 /* with nobody who starts agents, and none here */
 
 int hy_supply_start(struct driver *d, const struct hy_agent_order *order, struct hy_err *err)
 {
@@ -47,7 +47,7 @@ void hy_supply_stop(struct driver *d, uint64_t id)
         hy_warn("an agent cannot be stopped agent=%llu", (unsigned long long)id);
 }
 
-static void take_supplier(struct driver *d, struct client *c, const Hy__Supply *offer)
+static void accept_supplier(struct driver *d, struct client *c, const Hy__Supply *offer)
 {
     hy_info("agents are started by %s", offer->what);
     if (*offer->note)
@@ -58,13 +58,13 @@ static void take_supplier(struct driver *d, struct client *c, const Hy__Supply *
             hy_schedule_parallel(d->schedule, offer->parallel);
     }
     if (d->supply.missing_since && d->supply.was_lost)
-        hy_run_recorded(d, hy_changes_run_state(&d->commit.recorded, HY_RUN_RUNNING, NULL));
+        hy_run_check_recorded(d, hy_changes_run_state(&d->commit.recorded, HY_RUN_RUNNING, NULL));
     d->supply.supplier = c;
     d->supply.missing_since = 0;
 }
 
 /* More agents than can have a trial at the same time would only stand by. */
-static uint32_t useful(struct driver *d, uint32_t agents)
+static uint32_t limit_to_useful(struct driver *d, uint32_t agents)
 {
     int64_t most = hy_is_training(d) && d->spec->ranks_max ? d->spec->ranks_max : hy_run_total(d);
 
@@ -93,12 +93,12 @@ void hy_supply_offered(struct driver *d, struct client *c, const Hy__Supply *off
         return;
     }
     if (!d->supply.supplier)
-        take_supplier(d, c, offer);
+        accept_supplier(d, c, offer);
     d->supply.may_grow = offer->more;
-    hy_agents_request(d, useful(d, offer->agents < AGENTS_MAX ? offer->agents : AGENTS_MAX));
+    hy_agents_request(d, limit_to_useful(d, offer->agents < AGENTS_MAX ? offer->agents : AGENTS_MAX));
 }
 
-void hy_supply_over(struct driver *d, const Hy__AgentOver *over)
+void hy_supply_agent_ended(struct driver *d, const Hy__AgentOver *over)
 {
     struct hy_err err = {0};
 
@@ -121,7 +121,7 @@ static void fail_for_session(struct driver *d)
     hy_run_fail(d, &err);
 }
 
-static const char *what_helps(const struct driver *d, char *buf, size_t n)
+static const char *resume_hint(const struct driver *d, char *buf, size_t n)
 {
     if (d->spec->fed)
         snprintf(buf, n, ", and rows cannot be fed to its nodes again; start it anew");
@@ -130,7 +130,7 @@ static const char *what_helps(const struct driver *d, char *buf, size_t n)
     return buf;
 }
 
-void hy_supply_gone(struct driver *d)
+void hy_supply_lost(struct driver *d)
 {
     char text[100];
     struct agent *a;
@@ -142,7 +142,7 @@ void hy_supply_gone(struct driver *d)
         return;
     }
     if (d->phase == PHASE_RUNNING && !*d->spec->master)
-        hy_run_note(d, "its Spark session is gone%s", what_helps(d, text, sizeof text));
+        hy_run_note(d, "its Spark session is gone%s", resume_hint(d, text, sizeof text));
     for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (a->process_runs)
             hy_agents_process_ended(d, a->id, HY_AGENT_UNREACHED, "the session that it was started by is gone");
@@ -187,7 +187,7 @@ int hy_supply_open(struct driver *d, struct hy_err *err)
                   : 0;
 }
 
-static bool is_anybody_here(struct driver *d)
+static bool has_connected_agent(struct driver *d)
 {
     struct agent *a;
 
@@ -198,7 +198,7 @@ static bool is_anybody_here(struct driver *d)
 }
 
 /* A cluster that is full looks like one that does nothing. */
-static void say_that_we_wait(struct driver *d, int64_t now)
+static void note_waiting(struct driver *d, int64_t now)
 {
     struct agent *a;
 
@@ -206,23 +206,23 @@ static void say_that_we_wait(struct driver *d, int64_t now)
         return;
     d->supply.wait_noted = true;
     for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
-        if (a->was_here)
+        if (a->has_joined)
             return;
     hy_run_note(d, "it waits for executors: Spark has started none yet");
 }
 
 /* Nobody starts agents, and none is here. For 60 s another session may come; `show` says that it waits. */
-static void lack_supply(struct driver *d, int64_t now)
+static void handle_missing_supply(struct driver *d, int64_t now)
 {
     char help[100], text[160];
     struct hy_err err = {0};
 
-    snprintf(text, sizeof text, "its Spark session is gone%s", what_helps(d, help, sizeof help));
+    snprintf(text, sizeof text, "its Spark session is gone%s", resume_hint(d, help, sizeof help));
     if (d->supply.was_lost && !d->supply.missing_since)
-        hy_run_recorded(d, hy_changes_run_state(&d->commit.recorded, HY_RUN_RUNNING, text));
+        hy_run_check_recorded(d, hy_changes_run_state(&d->commit.recorded, HY_RUN_RUNNING, text));
     if (!d->supply.missing_since)
         d->supply.missing_since = now;
-    if (now - d->supply.missing_since < PATIENCE_MS && !(d->supply.was_lost && d->spec->fed))
+    if (now - d->supply.missing_since < MISSING_MAX_MS && !(d->supply.was_lost && d->spec->fed))
         return;
     hy_err_set(&err, -ENOTCONN, "%s", text);
     hy_run_fail(d, &err);
@@ -233,13 +233,13 @@ void hy_supply_tick(struct driver *d, int64_t now)
 
     if (!*d->spec->engine || d->phase != PHASE_RUNNING)
         return;
-    if (is_anybody_here(d)) {
+    if (has_connected_agent(d)) {
         if (!d->supply.is_checked && !d->supply.may_grow && d->supply.last_agent_ms && now - d->supply.last_agent_ms > QUIET_MS)
             hy_agents_check_supply_suffices(d);
         return;
     }
-    say_that_we_wait(d, now);
+    note_waiting(d, now);
     if (d->supply.supplier || uv_is_active((uv_handle_t *)&d->supply.session))
         return; /* a session of our own may take its time, and says when it is over */
-    lack_supply(d, now);
+    handle_missing_supply(d, now);
 }

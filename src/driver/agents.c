@@ -96,11 +96,11 @@ void hy_agents_check_capacity(struct driver *d)
     if (d->supply.may_grow || !have_all_joined(d))
         return;
     if (hy_run_shortage(d, &err) < 0 && hy_agents_may_still_join(d))
-        hy_training_await(d, &err);
+        hy_training_wait_for_machines(d, &err);
     else if (err.code)
         hy_run_fail(d, &err);
     else if (!hy_agents_may_still_join(d))
-        hy_training_fit(d);
+        hy_training_shrink_to_fit(d);
 }
 
 /* More executors like those that are here could not help a trial that fits on none of them. Ranks may wait for more, or
@@ -112,7 +112,7 @@ void hy_agents_check_supply_suffices(struct driver *d)
 
     d->supply.is_checked = true;
     if (hy_run_shortage(d, &err) == 0)
-        hy_training_fit(d);
+        hy_training_shrink_to_fit(d);
     else if (hy_schedule_possible(d->schedule, &one))
         hy_run_note(d, "it waits for more executors: %s", err.text);
     else
@@ -136,10 +136,10 @@ void hy_agent_lost(struct driver *d, struct agent *a, bool died, const char *why
     a->violation[0] = '\0';
     hy_list_each(it, &a->trials)
         hy_trials_lost(d, hy_container(it, struct trial, on_agent), died, why);
-    hy_outputs_agent_gone(a);
-    hy_checkpoints_agent_gone(a);
+    hy_outputs_agent_lost(a);
+    hy_checkpoints_agent_lost(a);
     d->changed = true;
-    if (!a->ours)
+    if (!a->is_managed)
         hy_agent_free(d, a);
     else if (!a->process_runs)
         hy_agent_process_restart_later(d, a, why);
@@ -149,17 +149,17 @@ void hy_agent_lost(struct driver *d, struct agent *a, bool died, const char *why
  * system's time limit, a preemption, a shutdown. */
 bool hy_agents_bye_is_charged(const struct driver *d, const struct agent *a)
 {
-    return a->ours && !a->host_spec && !*d->spec->engine && !a->released;
+    return a->is_managed && !a->host_spec && !*d->spec->engine && !a->released;
 }
 
 static void lose_if_ended(struct driver *d, struct agent *a)
 {
-    if (!*a->over || !a->peer || hy_peer_is_linked(a->peer))
+    if (!*a->process_end || !a->peer || hy_peer_is_linked(a->peer))
         return;
     hy_peer_close(a->peer, 0);
     if (d->phase == PHASE_RUNNING)
-        hy_run_note(d, "agent %s is gone (%s); its trials run again", a->name, a->over);
-    hy_agent_lost(d, a, a->died, a->over);
+        hy_run_note(d, "agent %s is gone (%s); its trials run again", a->name, a->process_end);
+    hy_agent_lost(d, a, a->process_died, a->process_end);
 }
 
 /* ---- agents that violate the protocol ----------------------------------------------------------- */
@@ -181,11 +181,11 @@ void hy_agent_drop(struct driver *d, struct agent *a, const char *address)
     char why[sizeof a->violation + 64];
 
     snprintf(why, sizeof why, "it broke the protocol: %s", a->violation);
-    if (a->ours)
+    if (a->is_managed)
         hy_run_note(d, "agent %s at %s is dropped (%s); its trials run elsewhere", a->name, address, why);
     else
         hy_run_note(d, "agent %s at %s is dropped (%s); its trials run elsewhere, and for %d s no agent may join from there",
-                    a->name, address, why, hy_banned_add(d, address));
+                    a->name, address, why, hy_address_ban(d, address));
     a->drops++;
     if (a->peer)
         hy_peer_close(a->peer, 0);
@@ -230,7 +230,7 @@ static int add_agent(struct driver *d, const char *name, const char *host, uint3
 
     if (!a)
         return -ENOMEM;
-    a->ours = true;
+    a->is_managed = true;
     a->host_spec = host ? hy_strdup(host) : NULL;
     a->restart_at = 1; /* the first tick starts it */
     return host && !a->host_spec ? -ENOMEM : 0;
@@ -260,7 +260,7 @@ int hy_agents_open(struct driver *d, struct hy_err *err)
     for (size_t i = 0; i < d->spec->n_hosts && rc == 0; i++)
         rc = add_agent(d, d->spec->hosts[i]->host, d->spec->hosts[i]->host, d->spec->hosts[i]->slots);
     if (rc == 0 && d->spec->n_hosts == 0 && !*d->spec->engine && !*d->spec->discovery)
-        rc = add_agent(d, "local", NULL, hy_run_slots_here(d));
+        rc = add_agent(d, "local", NULL, hy_run_local_slots(d));
     return rc < 0 ? hy_err_set(err, rc, "out of memory") : 0;
 }
 
@@ -282,13 +282,13 @@ int hy_agents_add_host(struct driver *d, const char *name, const char *host, uin
     struct agent *a = rc < 0 ? NULL : hy_map_get(&d->agents.map, d->agents.last_id);
 
     if (a)
-        a->listed = slots;
+        a->discovered_slots = slots;
     return rc;
 }
 
 void hy_agents_resize(struct driver *d, struct agent *a, uint32_t slots)
 {
-    a->listed = a->slots = slots;
+    a->discovered_slots = a->slots = slots;
     if (a->in_schedule)
         hy_schedule_agent_resize(d->schedule, a->id, slots);
     d->changed = true;
@@ -327,13 +327,13 @@ void hy_agents_start_cooldown(struct driver *d, struct agent *a)
 /* It has had time to take what was sent, or to recover from what made a rank fail. */
 static void reopen(struct driver *d, struct agent *a, int64_t now)
 {
-    bool is_cool = a->cooldown_until && now >= a->cooldown_until;
+    bool cooldown_is_over = a->cooldown_until && now >= a->cooldown_until;
 
-    if (is_cool)
+    if (cooldown_is_over)
         a->cooldown_until = 0;
-    if ((a->full || is_cool) && !a->cooldown_until && a->in_schedule)
+    if ((a->is_backlogged || cooldown_is_over) && !a->cooldown_until && a->in_schedule)
         hy_schedule_agent_open(d->schedule, a->id, 1);
-    a->full = false;
+    a->is_backlogged = false;
 }
 
 void hy_agents_tick(struct driver *d, int64_t now)
@@ -355,7 +355,7 @@ void hy_agents_tick(struct driver *d, int64_t now)
 
 /* ---- the end of the run ------------------------------------------------------------------------- */
 
-void hy_agents_bye(struct driver *d)
+void hy_agents_send_bye(struct driver *d)
 {
     struct agent *a;
 
@@ -367,7 +367,7 @@ void hy_agents_bye(struct driver *d)
     }
 }
 
-bool hy_agents_gone(struct driver *d)
+bool hy_agents_have_left(struct driver *d)
 {
     struct agent *a;
 
@@ -383,8 +383,8 @@ void hy_agents_free(struct driver *d)
     size_t i = 0;
 
     while ((i = 0, a = hy_map_next(&d->agents.map, &i))) {
-        hy_outputs_agent_gone(a);
-        hy_checkpoints_agent_gone(a);
+        hy_outputs_agent_lost(a);
+        hy_checkpoints_agent_lost(a);
         if (a->peer)
             hy_peer_close(a->peer, 0);
         hy_agent_free(d, a);

@@ -35,7 +35,7 @@ struct to_send {
     uint64_t size, offset;
 };
 
-struct sending {
+struct transfer {
     struct trial *trial;
     uint32_t stream;
     struct to_send *files;
@@ -48,7 +48,7 @@ struct sending {
     struct hy_err err; /* why it cannot be sent */
 };
 
-static void sending_free(struct agent *a, struct sending *s)
+static void transfer_free(struct agent *a, struct transfer *s)
 {
     if (hy_map_get(&a->sending, s->stream) == s)
         hy_map_remove(&a->sending, s->stream);
@@ -62,7 +62,7 @@ static void sending_free(struct agent *a, struct sending *s)
 /* ---- what there is to send ------------------------------------------------------------- */
 
 static struct {
-    struct sending *sending;
+    struct transfer *transfer;
     Hy__Start *start;
     size_t prefix;
     uint64_t limit;
@@ -70,7 +70,7 @@ static struct {
 
 static int add_piece(const char *path, mode_t mode, uint64_t offset, uint64_t size)
 {
-    struct sending *s = walk.sending;
+    struct transfer *s = walk.transfer;
     Hy__Start *start = walk.start;
     Hy__FileSent **names = hy_reallocarray(start->files, start->n_files + 1, sizeof *names), *f;
     struct to_send *files = hy_reallocarray(s->files, s->count + 1, sizeof *files);
@@ -94,7 +94,7 @@ static int add_piece(const char *path, mode_t mode, uint64_t offset, uint64_t si
 }
 
 /* 0, or 1: no need to look further. */
-static int check_limits(struct sending *s, uint64_t limit)
+static int check_limits(struct transfer *s, uint64_t limit)
 {
     char text[40];
 
@@ -117,7 +117,7 @@ static int add_sparse(const char *path, const struct stat *st)
     if (fd < 0)
         return -errno;
     rc = hy_next_data(fd, 0, size, HOLE_MIN, &start, &end) && start == 0 ? 0 : add_piece(path, st->st_mode, 0, 0);
-    while (rc == 0 && walk.sending->count <= PIECES_MAX && hy_next_data(fd, at, size, HOLE_MIN, &start, &end)) {
+    while (rc == 0 && walk.transfer->count <= PIECES_MAX && hy_next_data(fd, at, size, HOLE_MIN, &start, &end)) {
         rc = add_piece(path, st->st_mode, start, end - start);
         at = end;
     }
@@ -137,33 +137,33 @@ static int add_file(const char *path, const struct stat *st, int type, struct FT
         rc = add_sparse(path, st);
     else
         rc = add_piece(path, st->st_mode, 0, (uint64_t)st->st_size);
-    return rc < 0 ? rc : check_limits(walk.sending, walk.limit);
+    return rc < 0 ? rc : check_limits(walk.transfer, walk.limit);
 }
 
 /* 0, or -ENOMEM; what else goes wrong is in s->err. */
-static int list_files(struct sending *s, Hy__Start *start, const char *dir, const char *folder, uint64_t limit)
+static int list_files(struct transfer *s, Hy__Start *start, const char *dir, const char *checkpoint, uint64_t limit)
 {
     int rc;
 
-    walk.sending = s;
+    walk.transfer = s;
     walk.start = start;
     walk.prefix = strlen(dir) + 1;
     walk.limit = limit;
-    rc = nftw(folder, add_file, 32, FTW_PHYS);
+    rc = nftw(checkpoint, add_file, 32, FTW_PHYS);
     if (rc == -1)
         rc = -errno;
     if (rc < 0 && rc != -ENOMEM)
-        hy_err_sys(&s->err, rc, "its checkpoint '%.200s' cannot be read", folder);
+        hy_err_sys(&s->err, rc, "its checkpoint '%.200s' cannot be read", checkpoint);
     return rc == -ENOMEM ? rc : 0;
 }
 
-static struct sending *sending_new(struct agent *a, struct trial *t)
+static struct transfer *transfer_new(struct agent *a, struct trial *t)
 {
-    struct sending *s = hy_calloc(1, sizeof *s);
+    struct transfer *s = hy_calloc(1, sizeof *s);
 
     if (!s)
         return NULL;
-    *s = (struct sending){.trial = t, .stream = a->next_stream++, .fd = -1};
+    *s = (struct transfer){.trial = t, .stream = a->next_stream++, .fd = -1};
     if (hy_map_put(&a->sending, s->stream, s) == 0)
         return s;
     free(s);
@@ -173,29 +173,29 @@ static struct sending *sending_new(struct agent *a, struct trial *t)
 int hy_checkpoint_send(struct driver *d, struct agent *a, struct trial *t, Hy__Start *start)
 {
     hy_cleanup_free char *dir = hy_path_join(d->logdir, t->dir);
-    hy_cleanup_free char *folder = dir ? hy_path_join(dir, CHECKPOINT) : NULL;
-    struct sending *s;
+    hy_cleanup_free char *checkpoint = dir ? hy_path_join(dir, CHECKPOINT) : NULL;
+    struct transfer *s;
 
-    if (!folder)
+    if (!checkpoint)
         return -ENOMEM;
-    hy_outputs_drop_checkpoint(d, t); /* of a driver that died */
-    if (access(folder, F_OK) < 0)
+    hy_outputs_remove_partial_checkpoint(d, t); /* of a driver that died */
+    if (access(checkpoint, F_OK) < 0)
         return 0;
-    s = sending_new(a, t);
+    s = transfer_new(a, t);
     if (!s)
         return -ENOMEM;
-    if (list_files(s, start, dir, folder, hy_bounds_transfer(d->spec->max_transfer)) < 0) {
-        sending_free(a, s);
+    if (list_files(s, start, dir, checkpoint, hy_bounds_transfer(d->spec->max_transfer)) < 0) {
+        transfer_free(a, s);
         return -ENOMEM;
     }
     if (s->err.code)
         return -ECANCELED;
     s->is_started = true;
-    hy_checkpoint_room(a, s->stream);
+    hy_checkpoint_continue(a, s->stream);
     return 0;
 }
 
-void hy_checkpoint_sent(Hy__Start *start)
+void hy_checkpoint_free_files(Hy__Start *start)
 {
     for (size_t i = 0; i < start->n_files; i++) {
         if (start->files[i]->path != protobuf_c_empty_string)
@@ -208,7 +208,7 @@ void hy_checkpoint_sent(Hy__Start *start)
 /* ---- on its way ---------------------------------------------------------------------- */
 
 /* The next bytes: how many; 0 when there are none left, or -Exxx. */
-static ssize_t read_some(struct sending *s, uint8_t *to, size_t room)
+static ssize_t read_chunk(struct transfer *s, uint8_t *to, size_t room)
 {
     ssize_t n;
 
@@ -234,20 +234,20 @@ static ssize_t read_some(struct sending *s, uint8_t *to, size_t room)
     return n;
 }
 
-void hy_checkpoint_room(struct agent *a, uint32_t stream)
+void hy_checkpoint_continue(struct agent *a, uint32_t stream)
 {
     static uint8_t chunk[64 * 1024]; /* one loop, used within this call only */
-    struct sending *s = hy_map_get(&a->sending, stream);
+    struct transfer *s = hy_map_get(&a->sending, stream);
 
     if (s && hy_peer_is_forgotten(a->peer, stream)) { /* it would take everything at once, for nothing */
-        sending_free(a, s);
+        transfer_free(a, s);
         return;
     }
     while (s && !s->err.code && hy_peer_room(a->peer, stream) >= sizeof chunk) {
-        ssize_t n = read_some(s, chunk, sizeof chunk);
+        ssize_t n = read_chunk(s, chunk, sizeof chunk);
 
         if (n == 0) {
-            sending_free(a, s);
+            transfer_free(a, s);
             return;
         }
         if (n < 0)
@@ -260,7 +260,7 @@ void hy_checkpoint_room(struct agent *a, uint32_t stream)
 /* ---- when it does not work out --------------------------------------------------------- */
 
 /* As if the agent had said that it cannot be started. */
-static void fail_trial(struct driver *d, struct agent *a, struct sending *s)
+static void fail_trial(struct driver *d, struct agent *a, struct transfer *s)
 {
     Hy__Ended ended = HY__ENDED__INIT;
     Hy__Control m = HY__CONTROL__INIT;
@@ -271,7 +271,7 @@ static void fail_trial(struct driver *d, struct agent *a, struct sending *s)
         hy_trial_kill(d, t);
         t->killed = false;
     }
-    sending_free(a, s);
+    transfer_free(a, s);
     ended.trial = t->number;
     ended.attempt = t->attempt;
     ended.outcome = HY__ENDED__OUTCOME__NOT_STARTED;
@@ -282,9 +282,9 @@ static void fail_trial(struct driver *d, struct agent *a, struct sending *s)
     hy_trials_ended(d, a, &m);
 }
 
-static struct sending *find_failed(struct agent *a)
+static struct transfer *find_failed(struct agent *a)
 {
-    struct sending *s;
+    struct transfer *s;
 
     for (size_t i = 0; (s = hy_map_next(&a->sending, &i));)
         if (s->err.code)
@@ -294,7 +294,7 @@ static struct sending *find_failed(struct agent *a)
 
 void hy_checkpoints_tick(struct driver *d)
 {
-    struct sending *s;
+    struct transfer *s;
     struct agent *a;
 
     for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
@@ -302,22 +302,22 @@ void hy_checkpoints_tick(struct driver *d)
             fail_trial(d, a, s);
 }
 
-void hy_checkpoint_forget(struct trial *t)
+void hy_checkpoint_cancel(struct trial *t)
 {
-    struct sending *s;
+    struct transfer *s;
 
     for (size_t i = 0; t->agent && (s = hy_map_next(&t->agent->sending, &i));)
         if (s->trial == t) {
-            sending_free(t->agent, s);
+            transfer_free(t->agent, s);
             return;
         }
 }
 
-void hy_checkpoints_agent_gone(struct agent *a)
+void hy_checkpoints_agent_lost(struct agent *a)
 {
-    struct sending *s;
+    struct transfer *s;
     size_t i;
 
     while ((i = 0, s = hy_map_next(&a->sending, &i)))
-        sending_free(a, s);
+        transfer_free(a, s);
 }

@@ -51,9 +51,9 @@ static char *borrow(const char *text)
 
 static const char *phase_name(const struct trial *t)
 {
-    if (t->phase == TRIAL_OVER)
-        return hy_trial_state_name(t->member.verdict);
-    return t->phase == TRIAL_RUNNING && !t->held ? "running" : t->phase == TRIAL_WAITING ? "retry" : "waiting";
+    if (t->phase == TRIAL_ENDED)
+        return hy_trial_state_name(t->member.end_state);
+    return t->phase == TRIAL_RUNNING && !t->waits_for ? "running" : t->phase == TRIAL_WAITING ? "retry" : "waiting";
 }
 
 static void fill_row(Hy__TrialView *r, const struct trial *t, int64_t now)
@@ -64,8 +64,8 @@ static void fill_row(Hy__TrialView *r, const struct trial *t, int64_t now)
     r->state = borrow(phase_name(t));
     r->has_value = t->has_value;
     r->value = t->value;
-    r->elapsed_ms = t->phase == TRIAL_RUNNING && !t->held ? now - t->started_ms : 0;
-    r->message = borrow(t->phase == TRIAL_OVER ? t->member.message : t->held);
+    r->elapsed_ms = t->phase == TRIAL_RUNNING && !t->waits_for ? now - t->started_ms : 0;
+    r->message = borrow(t->phase == TRIAL_ENDED ? t->member.end_message : t->waits_for);
     r->dir = borrow(t->dir);
     r->attempt = t->attempt;
     r->agent = borrow(t->agent ? t->agent->name : NULL);
@@ -153,7 +153,7 @@ static void fill_head(struct driver *d, struct view *v, bool last)
     u->left_ms = u->total > 0 && d->trials.ended_here && (uint64_t)u->total >= over ? (int64_t)((double)here / (double)d->trials.ended_here * (double)((uint64_t)u->total - over)) : -1;
     u->message = d->end.message ? d->end.message : (char *)protobuf_c_empty_string;
     u->last = last;
-    u->logdir = (char *)hy_remote_logdir(d);
+    u->logdir = (char *)hy_mirror_logdir(d);
     if (tensorboard_of(d))
         u->tensorboard = (char *)tensorboard_of(d);
     u->ended_seq = (uint64_t)t.ended_seq;
@@ -338,10 +338,10 @@ static void on_close(void *arg, struct hy_local_conn *conn)
     hy_list_remove(&c->link);
     d->clients.count--;
     if (c->feeds)
-        hy_nodes_feeder_gone(d);
+        hy_nodes_feeder_lost(d);
     if (c == d->supply.supplier) {
         d->supply.supplier = NULL;
-        hy_supply_gone(d);
+        hy_supply_lost(d);
     }
     free(c->tensorboard);
     free(c);
@@ -393,7 +393,7 @@ static void on_message(void *arg, struct hy_local_conn *conn, const uint8_t *byt
         on_watch(d, c);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_STOP) {
         if (r->stop->feed)
-            hy_nodes_feed_ends(d);
+            hy_nodes_end_feed(d);
         else
             hy_run_stop(d);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_ANNOUNCE) {
@@ -401,7 +401,7 @@ static void on_message(void *arg, struct hy_local_conn *conn, const uint8_t *byt
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_SUPPLY) {
         hy_supply_offered(d, c, r->supply);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_OVER && c == d->supply.supplier) {
-        hy_supply_over(d, r->over);
+        hy_supply_agent_ended(d, r->over);
     }
     hy__client_request__free_unpacked(r, NULL);
 }

@@ -39,7 +39,7 @@ static void store_note(struct driver *d, const char *text)
 
     if (!d->run || !d->store || d->commit.is_broken)
         return;
-    if (hy_run_recorded(d, hy_changes_note_add(&d->commit.recorded, &note)) < 0)
+    if (hy_run_check_recorded(d, hy_changes_note_add(&d->commit.recorded, &note)) < 0)
         return;
     d->notes.until++;
     d->changed = true;
@@ -79,7 +79,7 @@ void hy_run_finish(struct driver *d, enum hy_run_state state, const char *messag
         return;
     set_end(d, state, message);
     if (!d->commit.is_broken)
-        hy_run_recorded(d, hy_changes_run_state(&d->commit.recorded, state, message));
+        hy_run_check_recorded(d, hy_changes_run_state(&d->commit.recorded, state, message));
 }
 
 /* In the store it stays a run without a driver; clients hear that it failed, and why. */
@@ -136,7 +136,7 @@ static void leave(struct driver *d)
 {
     d->phase = PHASE_LEAVING;
     d->end.leave_by = hy_clock_ms() + LEAVE_MS;
-    hy_agents_bye(d);
+    hy_agents_send_bye(d);
     hy_clients_end(d);
 }
 
@@ -147,7 +147,7 @@ static void finish(struct driver *d)
     hy_snapshot_begin(d);
     if (!hy_commit_is_done(d)) /* it has left a note */
         return;
-    if ((!hy_store_is_remote(d->store) || hy_snapshot_is_over(d)) && hy_remote_is_over(d))
+    if ((!hy_store_is_remote(d->store) || hy_snapshot_is_over(d)) && hy_mirror_is_complete(d))
         leave(d);
 }
 
@@ -165,7 +165,7 @@ static void on_turn(uv_prepare_t *h)
         hy_net_flush(d->agents.net);
     else
         hy_net_drain(d->agents.net);
-    if (d->phase == PHASE_LEAVING && hy_agents_gone(d) && hy_snapshot_is_over(d))
+    if (d->phase == PHASE_LEAVING && hy_agents_have_left(d) && hy_snapshot_is_over(d))
         uv_stop(&d->loop);
 }
 
@@ -176,7 +176,7 @@ static void on_tick(uv_timer_t *h)
 
     hy_trials_tick(d, now);
     hy_agents_tick(d, now);
-    hy_remote_tick(d, now);
+    hy_mirror_tick(d, now);
     hy_commit_tick(d, now);
     hy_log_tick();
     d->clients.update_due = true;
@@ -354,7 +354,7 @@ static int load_run(void *arg, const struct hy_run_row *row, const struct hy_run
     return d->spec && d->files.app_id && d->logdir ? change_session(d) : -EUCLEAN;
 }
 
-static int open_again(struct driver *d, const char *project, struct hy_err *err)
+static int open_resumed(struct driver *d, const char *project, struct hy_err *err)
 {
     int rc = hy_store_open(project, HY_STORE_WRITE, &d->store, err);
 
@@ -378,7 +378,7 @@ static int open_again(struct driver *d, const char *project, struct hy_err *err)
         rc = hy_store_note_newest(d->store, d->run, &d->notes.before, err);
     d->notes.until = d->notes.before;
     if (rc == 0)
-        rc = hy_run_replay(d, err);
+        rc = hy_run_restore(d, err);
     if (rc == 0)
         rc = hy_store_run_state(d->store, d->run, HY_RUN_RUNNING, NULL, err);
     return rc == 0 ? hy_store_commit(d->store, err) : rc;
@@ -449,7 +449,7 @@ static void store_failure(struct driver *d, const struct hy_err *why)
         hy_error("%s", err.text);
 }
 
-static int open_surroundings(struct driver *d, struct hy_err *err)
+static int open_services(struct driver *d, struct hy_err *err)
 {
     int rc = open_files(d, err);
 
@@ -458,7 +458,7 @@ static int open_surroundings(struct driver *d, struct hy_err *err)
     if (rc == 0 && hy_reaper_file(d->clients.socket_path) < 0)
         rc = hy_err_set(err, -EPIPE, "the reaper is gone");
     if (rc == 0)
-        rc = hy_remote_open(d, err);
+        rc = hy_mirror_open(d, err);
     if (rc == 0)
         rc = hy_agents_open(d, err);
     return rc;
@@ -469,9 +469,9 @@ static int driver_open(struct driver *d, const char *project, struct hy_err *err
     int rc = open_loop(d, err);
 
     if (rc == 0)
-        rc = project ? open_again(d, project, err) : open_new(d, err);
+        rc = project ? open_resumed(d, project, err) : open_new(d, err);
     if (rc == 0) {
-        rc = open_surroundings(d, err);
+        rc = open_services(d, err);
         if (rc < 0)
             store_failure(d, err);
     }
@@ -499,7 +499,7 @@ static void driver_close(struct driver *d)
         hy_net_free(hy_take(d->agents.net));
     hy_engine_free(d->agents.engine);
     hy_discovery_stop(d);
-    hy_remote_stop(d);
+    hy_mirror_stop(d);
     uv_prepare_stop(&d->process.turn);
     uv_timer_stop(&d->process.tick);
     uv_idle_stop(&d->outputs.idle);
@@ -507,9 +507,9 @@ static void driver_close(struct driver *d)
     uv_walk(&d->loop, close_walk, NULL);
     uv_run(&d->loop, UV_RUN_DEFAULT);
     uv_loop_close(&d->loop);
-    hy_remote_free(d);
+    hy_mirror_free(d);
     hy_discovery_free(d);
-    hy_events_drop(d);
+    hy_events_discard(d);
     hy_snapshot_free(d);
     while ((i = 0, t = hy_map_next(&d->trials.map, &i)))
         hy_trial_free(d, t);
@@ -536,7 +536,7 @@ static void driver_close(struct driver *d)
     free(d->files.token_file);
     free(d->clients.socket_path);
     free(d->end.message);
-    free(d->training.why);
+    free(d->training.abort_reason);
     explicit_bzero(d->agents.key, sizeof d->agents.key);
     explicit_bzero(d->agents.join_key, sizeof d->agents.join_key);
 }
@@ -568,7 +568,7 @@ static int parse(struct driver *d, int argc, char **argv, const char **ret_proje
 }
 
 /* Standard output is the pipe to who started us: one line, then it is closed. */
-static void say_status(int fd, int64_t run, const struct hy_err *err)
+static void report_status(int fd, int64_t run, const struct hy_err *err)
 {
     char line[700];
     int n = err->code ? snprintf(line, sizeof line, "error %s\n", err->text)
@@ -578,7 +578,7 @@ static void say_status(int fd, int64_t run, const struct hy_err *err)
         hy_warn("who started this run does not listen any more");
 }
 
-static int take_stdout(void)
+static int detach_stdout(void)
 {
     int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
     hy_cleanup_close int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -632,9 +632,9 @@ int hy_driver_main(int argc, char **argv)
         return 2;
     }
     prctl(PR_SET_NAME, "hopyard-driver");
-    status = take_stdout();
+    status = detach_stdout();
     rc = driver_open(&d, project, &err);
-    say_status(status, d.run, &err);
+    report_status(status, d.run, &err);
     hy_close_at(&status);
     status = -1;
     if (rc == 0)

@@ -16,26 +16,26 @@
 #include "driver/run.h"
 #include "fs/fs.h"
 
-#define LOOK_MS 3000
+#define SYNC_EVERY_MS 3000
 #define GIVE_UP_MS (10 * 60 * 1000) /* after the end of the run */
 
-struct remote {
+struct hdfs_mirror {
     struct driver *driver;
     struct hy_fs_mirror *mirror;
     char *url; /* of the run's folder */
     uv_work_t work;
     struct hy_err err; /* of the look that is under way, or was last */
     int rc;
-    bool is_busy, is_last, is_over;
-    int64_t look_at, give_up_at;
-    int told; /* the trouble that was noted; 0: none */
+    bool is_busy, is_last, is_complete;
+    int64_t sync_at, give_up_at;
+    int noted_rc; /* the trouble that was noted; 0: none */
 };
 
-static atomic_bool is_to_stop;
+static atomic_bool should_stop;
 
 static int stop_waiting(void)
 {
-    return atomic_load(&is_to_stop);
+    return atomic_load(&should_stop);
 }
 
 /* The key of the agents' files is nobody else's. */
@@ -44,86 +44,86 @@ static bool is_private(const char *path)
     return strcmp(path, ".token") == 0;
 }
 
-static void look(uv_work_t *work)
+static void sync_files(uv_work_t *work)
 {
-    struct remote *r = work->data;
+    struct hdfs_mirror *r = work->data;
 
     r->rc = hy_fs_mirror_sync(r->mirror, r->is_last, &r->err);
 }
 
-static void tell(struct remote *r)
+static void note_result(struct hdfs_mirror *r)
 {
-    if (r->rc == r->told)
+    if (r->rc == r->noted_rc)
         return;
     if (r->rc < 0)
         hy_run_note(r->driver, "%s; what is missing there is here, and is tried again: %s", r->err.text,
                     r->driver->logdir);
     else
         hy_run_note(r->driver, "%s is up to date again", r->url);
-    r->told = r->rc;
+    r->noted_rc = r->rc;
 }
 
-static void looked(uv_work_t *work, int status)
+static void on_synced(uv_work_t *work, int status)
 {
-    struct remote *r = work->data;
+    struct hdfs_mirror *r = work->data;
 
     (void)status;
     r->is_busy = false;
-    r->look_at = hy_clock_ms() + LOOK_MS;
-    tell(r);
+    r->sync_at = hy_clock_ms() + SYNC_EVERY_MS;
+    note_result(r);
     if (!r->is_last)
         return;
-    r->is_over = r->rc == 0;
-    if (!r->is_over && (r->rc == -ENAMETOOLONG || hy_clock_ms() > r->give_up_at)) {
-        r->is_over = true;
+    r->is_complete = r->rc == 0;
+    if (!r->is_complete && (r->rc == -ENAMETOOLONG || hy_clock_ms() > r->give_up_at)) {
+        r->is_complete = true;
         hy_run_note(r->driver, "%s is not complete: `hopyard fs cp -r -f %s/. %s` makes it so", r->url,
                     r->driver->logdir, r->url);
     }
 }
 
-static void start_look(struct remote *r)
+static void start_sync(struct hdfs_mirror *r)
 {
     r->err.code = 0;
-    if (uv_queue_work(&r->driver->loop, &r->work, look, looked) == 0)
+    if (uv_queue_work(&r->driver->loop, &r->work, sync_files, on_synced) == 0)
         r->is_busy = true;
 }
 
-void hy_remote_tick(struct driver *d, int64_t now)
+void hy_mirror_tick(struct driver *d, int64_t now)
 {
-    struct remote *r = d->remote;
+    struct hdfs_mirror *r = d->mirror;
 
-    if (r && !r->is_busy && !r->is_over && now >= r->look_at)
-        start_look(r);
+    if (r && !r->is_busy && !r->is_complete && now >= r->sync_at)
+        start_sync(r);
 }
 
-bool hy_remote_is_over(struct driver *d)
+bool hy_mirror_is_complete(struct driver *d)
 {
-    struct remote *r = d->remote;
+    struct hdfs_mirror *r = d->mirror;
 
-    if (!r || r->is_over)
+    if (!r || r->is_complete)
         return true;
     if (!r->give_up_at)
         r->give_up_at = hy_clock_ms() + GIVE_UP_MS;
     if (!r->is_busy && !r->is_last) { /* the first time: whatever was under way did not know of the end */
         r->is_last = true;
-        start_look(r);
+        start_sync(r);
     }
     return false;
 }
 
-const char *hy_remote_logdir(const struct driver *d)
+const char *hy_mirror_logdir(const struct driver *d)
 {
-    return d->remote ? d->remote->url : d->logdir;
+    return d->mirror ? d->mirror->url : d->logdir;
 }
 
 /* As Hopsworks has them. */
-static int make_folders(const char *url, struct hy_err *err)
+static int make_directories(const char *url, struct hy_err *err)
 {
     static const char *const names[] = {"Resources", "Logs", "Jupyter", "Models"};
 
     for (size_t i = 0; i < HY_COUNT(names); i++) {
-        hy_cleanup_free char *folder = hy_fs_join(url, names[i]);
-        int rc = folder ? hy_fs_mkdirs(folder, 0777, err) : hy_err_oom(err);
+        hy_cleanup_free char *directory = hy_fs_join(url, names[i]);
+        int rc = directory ? hy_fs_mkdirs(directory, 0777, err) : hy_err_oom(err);
 
         if (rc < 0)
             return rc;
@@ -131,15 +131,15 @@ static int make_folders(const char *url, struct hy_err *err)
     return 0;
 }
 
-int hy_remote_open(struct driver *d, struct hy_err *err)
+int hy_mirror_open(struct driver *d, struct hy_err *err)
 {
     const char *url = hy_store_url(d->store);
-    struct remote *r;
+    struct hdfs_mirror *r;
     int rc;
 
     if (!url)
         return 0;
-    rc = make_folders(url, err);
+    rc = make_directories(url, err);
     if (rc < 0)
         return rc;
     r = hy_calloc(1, sizeof(*r));
@@ -149,27 +149,27 @@ int hy_remote_open(struct driver *d, struct hy_err *err)
         r->url = hy_store_shown(d->store, d->logdir);
         r->mirror = r->url ? hy_fs_mirror_new(d->logdir, r->url, is_private) : NULL;
     }
-    d->remote = r;
+    d->mirror = r;
     if (!r || !r->mirror)
         return hy_err_oom(err);
     hy_fs_on_wait(stop_waiting);
     return 0;
 }
 
-void hy_remote_stop(struct driver *d)
+void hy_mirror_stop(struct driver *d)
 {
     (void)d;
-    atomic_store(&is_to_stop, true);
+    atomic_store(&should_stop, true);
 }
 
-void hy_remote_free(struct driver *d)
+void hy_mirror_free(struct driver *d)
 {
-    struct remote *r = d->remote;
+    struct hdfs_mirror *r = d->mirror;
 
     if (!r)
         return;
     hy_fs_mirror_free(r->mirror);
     free(r->url);
     free(r);
-    d->remote = NULL;
+    d->mirror = NULL;
 }

@@ -24,7 +24,7 @@
 #define EVERY_MS 1000
 #define SLOW_MS 60000           /* a script that takes longer is ended */
 #define OUTPUT_MAX (1u << 20)
-#define HOST_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@:[]%"
+#define HOST_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@:[]%"
 
 struct discovery {
     uv_process_t process;
@@ -92,7 +92,7 @@ static int parse_line(const char *line, size_t n, uint32_t slots, struct hy_disc
     uint64_t number = slots;
     char text[16] = "";
 
-    if (length == 0 || length >= sizeof ret->name || *line == '-' || strspn(line, HOST_CHARACTERS) < length)
+    if (length == 0 || length >= sizeof ret->name || *line == '-' || strspn(line, HOST_CHARS) < length)
         return hy_err_set(err, -EINVAL, "'%.*s' is not a host; a line is HOST or HOST:SLOTS", (int)(n < 80 ? n : 80), line);
     if (colon && n - length - 1 < sizeof text)
         memcpy(text, colon + 1, n - length - 1);
@@ -144,7 +144,7 @@ static int by_number_downwards(const void *a, const void *b)
 }
 
 /* Ends the ranks that were started last, as many as are too many there. */
-static void end_surplus(struct driver *d, struct agent *a)
+static void displace_surplus_ranks(struct driver *d, struct agent *a)
 {
     hy_cleanup_free struct trial **ranks = hy_calloc(d->trials.map.count + 1, sizeof *ranks);
     size_t n = 0;
@@ -160,48 +160,48 @@ static void end_surplus(struct driver *d, struct agent *a)
             ranks[n++] = t;
     }
     qsort(ranks, n, sizeof *ranks, by_number_downwards);
-    for (size_t i = 0; n > a->listed; i++, n--)
-        hy_rank_end(d, ranks[i], "its host has fewer slots now");
+    for (size_t i = 0; n > a->discovered_slots; i++, n--)
+        hy_rank_displace(d, ranks[i], "its host has fewer slots now");
 }
 
 static void resize(struct driver *d, struct agent *a, uint32_t slots)
 {
-    bool fewer = slots < a->listed;
+    bool fewer = slots < a->discovered_slots;
 
-    hy_run_note(d, "host %s has %u slot%s now, and had %u", a->name, slots, slots == 1 ? "" : "s", a->listed);
+    hy_run_note(d, "host %s has %u slot%s now, and had %u", a->name, slots, slots == 1 ? "" : "s", a->discovered_slots);
     hy_agents_resize(d, a, slots);
     if (fewer)
-        end_surplus(d, a);
+        displace_surplus_ranks(d, a);
 }
 
 /* The map moves when an agent is removed, so that there is one at a time. */
-static struct agent *next_to_retire(struct driver *d, const struct hy_discovered *hosts)
+static struct agent *next_to_remove(struct driver *d, const struct hy_discovered *hosts)
 {
     struct agent *a;
 
     for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
-        if (a->listed && !a->released && !find(hosts, a->name))
+        if (a->discovered_slots && !a->released && !find(hosts, a->name))
             return a;
     return NULL;
 }
 
-static struct agent *agent_of(struct driver *d, const char *name)
+static struct agent *find_agent(struct driver *d, const char *name)
 {
     struct agent *a;
 
     for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
-        if (a->listed && strcmp(a->name, name) == 0)
+        if (a->discovered_slots && strcmp(a->name, name) == 0)
             return a;
     return NULL;
 }
 
-static int take_host(struct driver *d, const struct hy_discovered_host *host)
+static int apply_host(struct driver *d, const struct hy_discovered_host *host)
 {
-    struct agent *a = agent_of(d, host->name);
+    struct agent *a = find_agent(d, host->name);
 
     if (a && a->released)
         return 0; /* it is still on its way out: the next time */
-    if (a && a->listed != host->slots)
+    if (a && a->discovered_slots != host->slots)
         resize(d, a, host->slots);
     if (a)
         return 0;
@@ -209,17 +209,17 @@ static int take_host(struct driver *d, const struct hy_discovered_host *host)
     return hy_agents_add_host(d, host->name, hy_host_is_here(host->name) ? NULL : host->name, host->slots);
 }
 
-static void take_hosts(struct driver *d, const struct hy_discovered *hosts)
+static void apply_hosts(struct driver *d, const struct hy_discovered *hosts)
 {
     struct agent *a;
     int rc = 0;
 
-    while ((a = next_to_retire(d, hosts))) {
+    while ((a = next_to_remove(d, hosts))) {
         hy_run_note(d, "host %s is not named any more; its ranks end", a->name);
         hy_agents_remove_host(d, a);
     }
     for (size_t i = 0; i < hosts->count && rc == 0; i++)
-        rc = take_host(d, &hosts->rows[i]);
+        rc = apply_host(d, &hosts->rows[i]);
     if (rc < 0)
         hy_run_out_of_memory(d);
     if (hosts->count == 0 && !d->discovery->known)
@@ -228,12 +228,12 @@ static void take_hosts(struct driver *d, const struct hy_discovered *hosts)
 }
 
 /* Hosts that have left in order are forgotten, and may come again. */
-static void forget_the_gone(struct driver *d)
+static void remove_departed(struct driver *d)
 {
     struct agent *a;
 
     for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
-        if (a->listed && a->released && !a->peer && !a->process_runs) {
+        if (a->discovered_slots && a->released && !a->peer && !a->process_runs) {
             hy_agents_remove_host(d, a);
             i = 0; /* the map has moved */
         }
@@ -280,7 +280,7 @@ static void on_finished(struct driver *d)
         on_failed(d, why);
     } else {
         y->failed = false;
-        take_hosts(d, &hosts);
+        apply_hosts(d, &hosts);
     }
     hy_discovered_done(&hosts);
 }
@@ -297,7 +297,7 @@ static void on_closed(uv_handle_t *h)
     on_finished(d);
 }
 
-static void on_exit_of_script(uv_process_t *h, int64_t status, int signal)
+static void on_script_exit(uv_process_t *h, int64_t status, int signal)
 {
     struct driver *d = h->data;
 
@@ -332,7 +332,7 @@ static int spawn(struct driver *d)
                                  {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&y->out},
                                  {.flags = UV_INHERIT_FD, .data.fd = 2}};
     uv_process_options_t options = {.file = "/bin/sh", .args = argv, .env = env, .stdio = io, .stdio_count = 3,
-                                    .cwd = d->spec->cwd, .exit_cb = on_exit_of_script, .flags = UV_PROCESS_DETACHED};
+                                    .cwd = d->spec->cwd, .exit_cb = on_script_exit, .flags = UV_PROCESS_DETACHED};
     int rc;
 
     if (!env)
@@ -380,7 +380,7 @@ static void kill_script(const struct discovery *y)
 }
 
 /* Its own end comes by itself; what it has started may hold its standard output open. */
-static void end_slow(struct discovery *y)
+static void kill_slow_script(struct discovery *y)
 {
     kill_script(y);
     if (!uv_is_closing((uv_handle_t *)&y->out))
@@ -393,11 +393,11 @@ void hy_discovery_tick(struct driver *d, int64_t now)
 
     if (!y)
         return;
-    forget_the_gone(d);
+    remove_departed(d);
     if (!y->runs && now >= y->next_at)
         start(d, now);
     else if (y->runs && now - y->started_ms > SLOW_MS)
-        end_slow(y);
+        kill_slow_script(y);
 }
 
 void hy_discovery_stop(struct driver *d)

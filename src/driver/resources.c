@@ -8,21 +8,21 @@
 #include "base/text.h"
 #include "driver/run.h"
 
-#define FAULTS_MAX 2 /* on a GPU that it shares; then it has one of its own: it may be the one at fault */
+#define SHARED_GPU_FAULTS_MAX 2 /* on a GPU that it shares; then it has one of its own: it may be the one at fault */
 
 struct hy_need hy_run_need(const struct driver *d, const struct trial *t)
 {
     uint32_t share = d->spec->gpus_said && !(t && hy_node_is_server(d->spec, t->number)) ? d->spec->gpu_share : 0;
 
-    bool alone = t && !hy_is_training(d) && t->charged[HY_CHARGE_LOSS] >= ALONE_FROM;
+    bool alone = t && !hy_is_training(d) && t->charged[HY_CHARGE_LOSS] >= LOSSES_BEFORE_ALONE;
 
-    if (t && share && t->charged[HY_CHARGE_GPU_FAULT] >= FAULTS_MAX && share < HY_GPU_WHOLE)
+    if (t && share && t->charged[HY_CHARGE_GPU_FAULT] >= SHARED_GPU_FAULTS_MAX && share < HY_GPU_WHOLE)
         share = HY_GPU_WHOLE;
     return (struct hy_need){.role_count = 1,
                             .roles = {{.count = 1, .memory = d->spec->memory, .gpu_share = share, .alone = alone}}};
 }
 
-uint32_t hy_run_slots_here(const struct driver *d)
+uint32_t hy_run_local_slots(const struct driver *d)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
@@ -43,7 +43,7 @@ static void count_gpus(const struct driver *d, uint32_t *ret_most, size_t *ret_m
     }
 }
 
-static int wants_more(uint32_t share, uint32_t most, const char *has, struct hy_err *err)
+static int gpu_shortage_error(uint32_t share, uint32_t most, const char *has, struct hy_err *err)
 {
     char wants[32];
 
@@ -55,7 +55,7 @@ static int wants_more(uint32_t share, uint32_t most, const char *has, struct hy_
                       most ? "lower --gpus" : "leave --gpus out");
 }
 
-static int too_few_gpus(const struct driver *d, struct hy_err *err)
+static int describe_gpu_shortage(const struct driver *d, struct hy_err *err)
 {
     uint32_t most;
     size_t machines;
@@ -69,7 +69,7 @@ static int too_few_gpus(const struct driver *d, struct hy_err *err)
                  most);
     else
         snprintf(has, sizeof has, "%s", machines > 1 ? "no machine here has one" : "this machine has none");
-    return wants_more(d->spec->gpu_share, most, has, err);
+    return gpu_shortage_error(d->spec->gpu_share, most, has, err);
 }
 
 int hy_run_check_gpus(const Hy__RunSpec *spec, struct hy_err *err)
@@ -85,7 +85,7 @@ int hy_run_check_gpus(const Hy__RunSpec *spec, struct hy_err *err)
         return rc;
     if (count)
         snprintf(has, sizeof has, "this machine has %zu", count);
-    return wants_more(spec->gpu_share, (uint32_t)count, has, err);
+    return gpu_shortage_error(spec->gpu_share, (uint32_t)count, has, err);
 }
 
 /* What all machines here have together. */
@@ -102,7 +102,7 @@ static void count_all(const struct driver *d, uint64_t *ret_slots, uint64_t *ret
 }
 
 /* One of them would fit, and all of them do not. */
-static int too_many_ranks(const struct driver *d, struct hy_need need, struct hy_err *err)
+static int describe_rank_shortage(const struct driver *d, struct hy_need need, struct hy_err *err)
 {
     uint32_t ranks = need.roles[0].count, share = need.roles[0].gpu_share;
     uint64_t slots, gpus;
@@ -130,7 +130,7 @@ static int too_many_ranks(const struct driver *d, struct hy_need need, struct hy
                       ranks, hy_format_size(d->spec->memory, size, sizeof size));
 }
 
-static int too_little_memory(const struct driver *d, struct hy_err *err)
+static int describe_memory_shortage(const struct driver *d, struct hy_err *err)
 {
     char wants[32], has[32];
     uint64_t most = 0;
@@ -151,11 +151,11 @@ int hy_run_shortage(const struct driver *d, struct hy_err *err)
     if (hy_schedule_possible(d->schedule, &all))
         return 0;
     if (hy_schedule_possible(d->schedule, &need))
-        return too_many_ranks(d, all, err);
+        return describe_rank_shortage(d, all, err);
     need.roles[0].gpu_share = 0;
     if (hy_schedule_possible(d->schedule, &need))
-        return too_few_gpus(d, err);
-    return too_little_memory(d, err);
+        return describe_gpu_shortage(d, err);
+    return describe_memory_shortage(d, err);
 }
 
 /* Several trials at once on GPUs that nobody shares out: TensorFlow takes all

@@ -18,7 +18,7 @@
 #include "base/mem.h"
 #include "driver/run.h"
 
-struct replaying {
+struct replay {
     struct driver *driver;
     struct hy_value *values;
     bool some_had_failed;
@@ -34,7 +34,7 @@ static bool runs_again(const struct driver *d, const struct hy_trial_row *row)
     return row->state != HY_TRIAL_DONE;
 }
 
-static int asked(struct replaying *r, const struct hy_trial_row *row)
+static int replay_ask(struct replay *r, const struct hy_trial_row *row)
 {
     struct driver *d = r->driver;
     uint64_t number = 0;
@@ -63,7 +63,7 @@ static int asked(struct replaying *r, const struct hy_trial_row *row)
     return t && t->dir ? 0 : hy_err_oom(r->err);
 }
 
-static int told(struct replaying *r, const struct hy_trial_row *row)
+static int replay_tell(struct replay *r, const struct hy_trial_row *row)
 {
     struct driver *d = r->driver;
 
@@ -74,7 +74,7 @@ static int told(struct replaying *r, const struct hy_trial_row *row)
     if (row->ended_seq > d->trials.ended_seq)
         d->trials.ended_seq = row->ended_seq;
     hy_search_tell(d->search, (uint64_t)row->number, row->has_value ? row->value : NAN);
-    if (row->has_value && hy_run_best(d, row) < 0)
+    if (row->has_value && hy_run_update_best(d, row) < 0)
         return hy_err_oom(r->err);
     d->trials.without_metric += row->state == HY_TRIAL_DONE && *d->spec->metric && !row->has_value;
     *(row->state == HY_TRIAL_DONE ? &d->trials.done : &d->trials.failed) += 1;
@@ -83,12 +83,12 @@ static int told(struct replaying *r, const struct hy_trial_row *row)
 
 static int on_row(void *arg, const struct hy_trial_row *row, int is_tell)
 {
-    return is_tell ? told(arg, row) : asked(arg, row);
+    return is_tell ? replay_tell(arg, row) : replay_ask(arg, row);
 }
 
 /* ---- attempts that a driver left behind ------------------------------------------- */
 
-struct leftovers {
+struct interrupted {
     struct driver *driver;
     struct hy_map rounds; /* of a training, by attempt: a bit for each thing that it was charged with */
     struct hy_attempt_row *rows;
@@ -96,7 +96,7 @@ struct leftovers {
 };
 
 /* Ranks that start together have the same attempt, and what ends one of them counts once. */
-static int charge_training(struct leftovers *l, const struct hy_attempt_row *row)
+static int charge_training(struct interrupted *l, const struct hy_attempt_row *row)
 {
     uintptr_t bits = (uintptr_t)hy_map_get(&l->rounds, (uint64_t)row->number), bit = (uintptr_t)1 << row->charge;
 
@@ -106,7 +106,7 @@ static int charge_training(struct leftovers *l, const struct hy_attempt_row *row
     return hy_map_put(&l->rounds, (uint64_t)row->number, (void *)(bits | bit));
 }
 
-static int charge(struct leftovers *l, struct trial *t, const struct hy_attempt_row *row)
+static int charge(struct interrupted *l, struct trial *t, const struct hy_attempt_row *row)
 {
     t->charged[row->charge] += row->charge != HY_CHARGE_NONE;
     return hy_is_training(l->driver) ? charge_training(l, row) : 0;
@@ -114,7 +114,7 @@ static int charge(struct leftovers *l, struct trial *t, const struct hy_attempt_
 
 static int on_attempt(void *arg, const struct hy_attempt_row *row)
 {
-    struct leftovers *l = arg;
+    struct interrupted *l = arg;
     struct trial *t = hy_map_get(&l->driver->trials.map, (uint64_t)row->trial);
     struct hy_attempt_row *more;
 
@@ -130,9 +130,9 @@ static int on_attempt(void *arg, const struct hy_attempt_row *row)
     return 0;
 }
 
-static int end_leftovers(struct driver *d, struct hy_err *err)
+static int end_interrupted(struct driver *d, struct hy_err *err)
 {
-    struct leftovers l = {.driver = d};
+    struct interrupted l = {.driver = d};
     int rc = hy_store_attempt_each(d->store, d->run, 0, on_attempt, &l, err);
 
     for (size_t i = 0; i < l.count && rc == 0; i++) {
@@ -153,7 +153,7 @@ static int end_leftovers(struct driver *d, struct hy_err *err)
 }
 
 /* A training has failed as a whole. */
-static int forgive_failed(struct replaying *r)
+static int reset_charges(struct replay *r)
 {
     struct driver *d = r->driver;
     bool all = hy_is_training(d) && r->some_had_failed;
@@ -179,7 +179,7 @@ static int queue_all(struct driver *d, struct hy_err *err)
             break;
         if (hy_is_training(d)) {
             t->phase = TRIAL_QUEUED;
-            d->training.due_ms = t->due_ms > d->training.due_ms ? t->due_ms : d->training.due_ms;
+            d->training.start_at = t->due_ms > d->training.start_at ? t->due_ms : d->training.start_at;
         } else if (t->due_ms) {
             t->phase = TRIAL_WAITING;
             hy_list_push(&d->trials.waiting, &t->waiting);
@@ -190,9 +190,9 @@ static int queue_all(struct driver *d, struct hy_err *err)
     return rc;
 }
 
-int hy_run_replay(struct driver *d, struct hy_err *err)
+int hy_run_restore(struct driver *d, struct hy_err *err)
 {
-    struct replaying r = {.driver = d, .err = err};
+    struct replay r = {.driver = d, .err = err};
     int rc;
 
     r.values = hy_calloc(d->space.count + 1, sizeof *r.values);
@@ -201,8 +201,8 @@ int hy_run_replay(struct driver *d, struct hy_err *err)
     rc = hy_store_replay(d->store, d->run, on_row, &r, err);
     free(r.values);
     if (rc == 0)
-        rc = forgive_failed(&r);
+        rc = reset_charges(&r);
     if (rc == 0)
-        rc = end_leftovers(d, err);
+        rc = end_interrupted(d, err);
     return rc == 0 ? queue_all(d, err) : rc;
 }

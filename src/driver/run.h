@@ -45,43 +45,43 @@ struct client; /* clients.c */
 #define TICK_MS 100
 #define STOP_MS 30000          /* for all trials to end, when the run is stopped */
 #define LOSSES_MAX 5           /* a trial whose agents die so often is to blame ... */
-#define ALONE_FROM 2           /* ... and after so many it runs with nothing else on its agent */
+#define LOSSES_BEFORE_ALONE 2           /* ... and after so many it runs with nothing else on its agent */
 #define SETBACKS_MAX 5         /* attempts that its machine or GPU cost it; then it has failed */
 
 enum phase { PHASE_RUNNING, PHASE_STOPPING, PHASE_ENDING, PHASE_LEAVING };
 
 struct agent {
     uint64_t id;
-    char *identity, *name, *host_spec; /* host_spec: for ssh; NULL: local or joined */
-    char *host;                        /* what it says */
+    char *identity, *name, *host_spec; /* host_spec: for ssh; NULL: local, or joined by itself */
+    char *host;                        /* as the agent reports it */
     uint32_t slots, gpus;
     uint64_t memory;
-    uint32_t mark;                     /* of who walks over all agents */
-    bool ours;                         /* an engine starts it, and starts it again */
-    bool full;                         /* it has not taken what was sent: nothing more for a while */
+    uint32_t scratch;                  /* for loops over all agents */
+    bool is_managed;                   /* an engine or a supplier starts and restarts it */
+    bool is_backlogged;                /* it has not read what was sent: no trials until the next tick */
     bool process_runs, in_schedule, shares_files;
-    bool has_told;                     /* in this session, what it has */
-    bool was_here;                     /* it has once joined this run */
-    bool released;                     /* it has nothing to do any more, and was told to go */
-    char over[256];                    /* why its process has certainly ended; "": not known to have */
-    bool died;                         /* ... by a signal */
-    char bye[160];                     /* its own last words; "": none */
-    unsigned notes;                    /* that it has sent */
-    int restarts;                      /* in a row without a sign of life */
-    int drops;                         /* how often it was dropped for breaking the protocol */
-    char violation[200];               /* what it has sent that no agent may; "": nothing */
+    bool has_info;                     /* its AgentInfo has arrived on this connection */
+    bool has_joined;                   /* at least once in this run */
+    bool released;                     /* it has nothing left to do and was sent a Bye */
+    char process_end[256];             /* why its process has certainly ended; "": it may be alive */
+    bool process_died;                 /* by a signal */
+    char bye_reason[160];              /* from its own Bye; "": none */
+    unsigned notes;                    /* received from it */
+    int restarts;                      /* in a row, without the agent having joined */
+    int drops;                         /* disconnections for a violation of the protocol */
+    char violation[200];               /* a message that no agent may send; "": none */
     int64_t restart_at;                /* 0: not waiting */
-    uint32_t listed;                   /* slots, by the discovery script (host_discovery.c); 0: it does not name this one */
-    int64_t cooldown_until;                   /* a rank has failed there: none is started before; 0: not so */
-    uint32_t cooldowns;                /* how often that was */
-    int64_t up_by;                     /* when its start has taken too long; 0: we have said so */
-    struct hy_peer *peer;              /* NULL: not here */
+    uint32_t discovered_slots;         /* by the script of host_discovery.c; 0: not one of its hosts */
+    int64_t cooldown_until;            /* no rank is placed there, because one has failed; 0: none */
+    uint32_t cooldowns;                /* so far */
+    int64_t join_by;                   /* its process is stopped if it has not joined by then; 0: no limit */
+    struct hy_peer *peer;              /* NULL: not connected */
     struct hy_list trials;
     struct hy_map outputs;             /* stream -> struct output */
-    struct hy_map sending;             /* stream -> struct sending */
+    struct hy_map sending;             /* stream -> struct transfer */
     uint32_t next_stream;
-    uint32_t function_stream;          /* how the run's function goes there ... */
-    size_t function_sent;              /* ... and how much of it has gone */
+    uint32_t function_stream;          /* on which the run's function is sent */
+    size_t function_sent;              /* bytes */
 };
 
 /* An address from which agents may not join until then: address_bans.c. */
@@ -96,35 +96,35 @@ enum trial_phase {
     TRIAL_QUEUED,
     TRIAL_RUNNING,
     TRIAL_WAITING, /* before a retry */
-    TRIAL_OVER,    /* a rank whose training goes on */
+    TRIAL_ENDED,   /* a rank whose training continues */
 };
 
-/* Where a rank stands among those that run: for its environment. */
-struct numbers {
+/* The numbers of a rank among those that run, for its environment. */
+struct rank_numbers {
     uint32_t rank, size, local_rank, local_size, cross_rank, cross_size;
 };
 
-/* What a trial is to its group: rank_group.c. */
+/* A trial as a member of its group: rank_group.c. */
 struct member {
-    Hy__Control *node;           /* of a cluster: where it is; NULL: it has not said so */
-    bool serves;                 /* it only does what others ask it for */
-    bool stays;                  /* it is done, and others may need it yet */
-    bool dismissed;              /* it has nothing to do any more, and was told to go */
-    Hy__Control *join;           /* how others reach it; NULL: it has not joined */
-    bool waits;                  /* for a roster */
-    bool left;                   /* in order: nobody misses it ... */
-    uint64_t missed;             /* ... but this one may miss another that has left: its number; 0: none */
-    bool displaced;              /* its machine has no room for it any more, and it was killed */
+    Hy__Control *node;           /* of a cluster: its address; NULL: not received yet */
+    bool is_server;              /* it only serves other nodes */
+    bool is_done;                /* it has finished, but its TensorFlow server may still be needed */
+    bool dismissed;              /* it is not needed any more and was killed */
+    Hy__Control *join;           /* its addresses; NULL: it has not joined */
+    bool awaits_roster;
+    bool has_left;               /* in an orderly way: the group does not depend on it */
+    uint64_t missed_trial;       /* a rank that has left and that this one still needs; 0: none */
+    bool displaced;              /* killed because its machine has no slot for it any more */
     uint64_t generation;         /* the last one it was in; 0: none */
-    uint32_t rank;               /* in there */
-    char *death;                 /* how it died, in a sentence; NULL: not that we know */
-    struct numbers numbers;
-    enum hy_trial_state verdict; /* TRIAL_OVER: what it comes to when the training is over ... */
-    char *message;               /* ... and why */
+    uint32_t rank;               /* in that generation */
+    char *death;                 /* how it died, for messages; NULL: it has not */
+    struct rank_numbers numbers;
+    enum hy_trial_state end_state; /* TRIAL_ENDED: its state when the training ends */
+    char *end_message;
 };
 
 enum gang {
-    GANG_GATHERED, /* all are to start together, at due_ms */
+    GANG_PENDING, /* all start together at start_at */
     GANG_QUEUED,
     GANG_STARTED,
 };
@@ -132,16 +132,16 @@ enum gang {
 /* A run whose trials are ranks: training.c. */
 struct training {
     enum gang gang;
-    uint32_t size;               /* of the gang */
-    int64_t due_ms;
-    bool awaits;                 /* machines, and people know */
-    uint32_t charged[HY_CHARGES]; /* attempts of all together, by what they count as */
-    bool finished;               /* a rank has ended well */
-    char *why;                   /* all of it ends, because of ... */
-    uint64_t cause;              /* ... this trial ... */
-    enum hy_charge charge;       /* ... and this is what it counts as */
-    int64_t kill_at;             /* those that have not ended by themselves; 0: nobody */
-    int64_t too_few_since;       /* elastic: there are fewer ranks than it needs; 0: not so */
+    uint32_t size;                /* of the gang */
+    int64_t start_at;
+    bool wait_noted;              /* that it waits for machines */
+    uint32_t charged[HY_CHARGES]; /* attempts of all ranks together, by what they count as */
+    bool has_finished_rank;       /* a rank has ended with success */
+    char *abort_reason;           /* NULL: it is not aborted */
+    uint64_t abort_cause;         /* the trial that caused it */
+    enum hy_charge abort_charge;
+    int64_t kill_at;              /* ranks that have not ended by then; 0: not set */
+    int64_t too_few_since;        /* elastic: fewer ranks than --min-np; 0: enough */
 };
 
 /* The group that the ranks form: rank_group.c. */
@@ -166,24 +166,24 @@ struct trial {
     enum trial_phase phase;
     uint32_t attempt;
     uint32_t charged[HY_CHARGES]; /* attempts, by what they count as */
-    char *held;                 /* what it waits for at its agent; NULL: nothing */
+    char *waits_for;              /* at its agent; NULL: nothing */
     struct agent *agent;
     struct hy_list on_agent, waiting;
     struct hy_list outputs;
-    struct events *events;      /* NULL: none are written */
-    int64_t started_ms, due_ms; /* monotonic */
+    struct events *events;        /* NULL: none are written */
+    int64_t started_ms, due_ms;   /* monotonic */
     int64_t started_wall;
-    int64_t asked_wall;         /* when it was made: its time counts from there */
+    int64_t asked_wall;           /* when the trial was created; its elapsed time counts from here */
     bool has_value, reported, killed;
-    bool had_failed;            /* for good, before the run was resumed */
+    bool had_failed;              /* for good, before the run was resumed */
     double value;
     int64_t step;
-    struct member member;       /* if it is a rank */
-    Hy__Control *ended;         /* it is over; its output is still on its way */
-    char *spoiled;              /* a file of this attempt could not be kept: why; NULL: none */
+    struct member member;         /* if it is a rank */
+    Hy__Control *ended;           /* received; NULL: the attempt runs. Its output may still be on its way */
+    char *lost_file;              /* why a file of this attempt could not be kept; NULL: none was lost */
 };
 
-/* What clients are told of the best trial. */
+/* The best trial so far, for clients. */
 struct best {
     uint64_t number; /* 0: none yet */
     int64_t ended_seq;
@@ -366,7 +366,7 @@ struct driver {
     struct stalls stalls;
     struct outputs outputs;
     struct event_queues events;
-    struct remote *remote;      /* hdfs_mirror.c; NULL: the project is not on HDFS */
+    struct hdfs_mirror *mirror; /* hdfs_mirror.c; NULL: the project is not on HDFS */
     struct snapshot *snapshot;  /* snapshot.c; NULL before it is begun */
     bool snapshot_begun;
 
@@ -390,7 +390,7 @@ int64_t hy_run_total(const struct driver *d);
 
 /* ---- store_commit.c ---- */
 /* Of a call that records a change: 0, or the run has been interrupted. */
-int hy_run_recorded(struct driver *d, int rc);
+int hy_run_check_recorded(struct driver *d, int rc);
 /* At the end of an iteration of the loop: commits what was recorded, unless a commit is under way. */
 void hy_commit_turn(struct driver *d);
 void hy_commit_tick(struct driver *d, int64_t now);
@@ -402,7 +402,7 @@ bool hy_is_stall(int rc);
 void hy_stall_begin(struct driver *d, const char *why);
 void hy_stall_end(struct driver *d);
 /* No directory can be made for a trial; ends by itself. */
-void hy_stall_begin_start(struct driver *d, const char *why);
+void hy_stall_begin_no_room(struct driver *d, const char *why);
 struct progress hy_run_progress(const struct driver *d);
 /* A file cannot be written, and the answer was `rc`. */
 void hy_stall_begin_file(struct driver *d, const char *path, int rc);
@@ -415,7 +415,7 @@ void hy_trials_ended(struct driver *d, struct agent *a, const Hy__Control *m);
 /* It waits at its agent for something. */
 void hy_trials_held(struct driver *d, struct agent *a, const Hy__Held *held);
 /* Its output is complete. */
-void hy_trials_settle(struct driver *d, struct trial *t);
+void hy_trial_process_end(struct driver *d, struct trial *t);
 /* Its agent is gone: it runs elsewhere. `died`: the agent, while its machine lived; then the trial may be to blame. */
 void hy_trials_lost(struct driver *d, struct trial *t, bool died, const char *why);
 void hy_trials_stop_all(struct driver *d);
@@ -425,9 +425,9 @@ int hy_trial_queue(struct driver *d, struct trial *t);
 /* 1: there is a new trial in the queue; 0: none now. */
 int hy_trial_ask(struct driver *d);
 /* Only the attempt that we know to run there may speak: NULL for a stale one. */
-struct trial *hy_trial_speaker(struct driver *d, struct agent *a, uint64_t number, uint32_t attempt);
+struct trial *hy_trial_find_running(struct driver *d, struct agent *a, uint64_t number, uint32_t attempt);
 /* What is wrong with an attempt that ended, in a sentence; NULL: nothing. */
-const char *hy_trial_fault(struct driver *d, const struct trial *t, const Hy__Ended *e, char *text, size_t size);
+const char *hy_trial_find_fault(struct driver *d, const struct trial *t, const Hy__Ended *e, char *text, size_t size);
 /* What the attempt counts as if it has failed: by its own fault, what its machine lacked, or a fault on its GPU. */
 enum hy_charge hy_trial_charge(const Hy__Ended *e);
 int hy_trial_store_metrics(struct driver *d, struct trial *t, uint32_t attempt, int64_t step, size_t n,
@@ -438,23 +438,23 @@ int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_stat
 /* The trial is over for good (or, STOPPED, until the run is resumed), and freed. */
 void hy_trial_end(struct driver *d, struct trial *t, enum hy_trial_state state, const char *message);
 /* Waits before it is queued again; longer from time to time. */
-void hy_trial_back_off(struct driver *d, struct trial *t, uint32_t times);
+void hy_trial_backoff(struct driver *d, struct trial *t, uint32_t times);
 int64_t hy_backoff_ms(uint32_t times);
 void hy_trial_kill(struct driver *d, struct trial *t);
 /* Notes that a directory name is taken. 0, -EEXIST or -ENOMEM. */
 int hy_run_take_dir(struct driver *d, const char *dir);
 /* A trial is done and has a value: is it the best so far? 0 or -ENOMEM. */
-int hy_run_best(struct driver *d, const struct hy_trial_row *row);
+int hy_run_update_best(struct driver *d, const struct hy_trial_row *row);
 
 /* ---- attempt_start.c ---- */
 /* A new attempt, there: in memory and in the store. 0, or the run has been failed. */
-int hy_attempt_seat(struct driver *d, struct trial *t, const struct hy_assignment *seat);
+int hy_attempt_begin(struct driver *d, struct trial *t, const struct hy_assignment *seat);
 /* Sends it to its agent. */
 void hy_attempt_send(struct driver *d, struct trial *t, const struct hy_assignment *seat);
 
 /* ---- training.c: runs whose spec has ranks ---- */
 #define GANG_TASK UINT64_MAX /* the schedule's number for all of them */
-#define FAREWELL_MS 5000     /* to end by themselves when one is lost */
+#define ABORT_GRACE_MS 5000     /* to end by themselves when one is lost */
 
 static inline bool hy_is_training(const struct driver *d)
 {
@@ -471,28 +471,28 @@ struct trial **hy_training_ranks(struct driver *d, size_t *ret_count);
 /* What all of them need, at least. */
 struct hy_need hy_training_need(const struct driver *d);
 /* Which agents there are is known now: an elastic one may begin with fewer ranks. */
-void hy_training_fit(struct driver *d);
+void hy_training_shrink_to_fit(struct driver *d);
 /* It is too early, says `why`, and machines may yet join. */
-void hy_training_await(struct driver *d, const struct hy_err *why);
+void hy_training_wait_for_machines(struct driver *d, const struct hy_err *why);
 /* Makes the ranks and queues them, when it is time. */
 void hy_training_pump(struct driver *d);
 /* There is room for all. */
 void hy_training_start(struct driver *d, const struct hy_placement *gang);
 /* Is there to be another one, if there is room? */
-bool hy_training_wants(const struct driver *d);
+bool hy_training_needs_ranks(const struct driver *d);
 void hy_training_tick(struct driver *d, int64_t now);
 /* Its Ended is here, though not yet all that it printed. */
 void hy_training_ended(struct driver *d, struct trial *t);
-void hy_training_settle(struct driver *d, struct trial *t);
+void hy_training_process_end(struct driver *d, struct trial *t);
 /* Its agent is gone. */
 void hy_training_lost(struct driver *d, struct trial *t, bool died, const char *why);
 /* Nobody can go on, because of `cause`: the others are told, and soon killed.
  * Takes `why`; NULL: there is no memory for it. */
-void hy_training_break_take(struct driver *d, const struct trial *cause, enum hy_charge charge, char *why);
+void hy_training_abort_take(struct driver *d, const struct trial *cause, enum hy_charge charge, char *why);
 /* It has left in order and was needed: it has failed, although its exit status is 0. */
-void hy_training_blame(struct driver *d, struct trial *t);
+void hy_training_fail_rank(struct driver *d, struct trial *t);
 /* Those that wait may wait in vain: then they hear why. */
-void hy_training_check(struct driver *d);
+void hy_training_check_deadlock(struct driver *d);
 /* All trials are over: ends the run. */
 void hy_training_finish(struct driver *d);
 
@@ -504,37 +504,37 @@ static inline bool hy_is_cluster(const struct driver *d)
 /* It is there; all get the list when everybody is. */
 void hy_nodes_join(struct driver *d, struct trial *t, const Hy__Control *m);
 /* It does nothing of its own any more. */
-void hy_nodes_serves(struct driver *d, struct trial *t);
-void hy_nodes_done(struct driver *d, struct trial *t);
+void hy_nodes_set_server(struct driver *d, struct trial *t);
+void hy_nodes_set_done(struct driver *d, struct trial *t);
 /* No more rows are fed: all of them hear it, also those that are not there yet. */
-void hy_nodes_feed_ends(struct driver *d);
+void hy_nodes_end_feed(struct driver *d);
 /* Who fed them has gone without a word. */
-void hy_nodes_feeder_gone(struct driver *d);
+void hy_nodes_feeder_lost(struct driver *d);
 /* One is over: those that only serve the others may go when these are done. */
-void hy_nodes_reckon(struct driver *d);
+void hy_nodes_check_done(struct driver *d);
 void hy_nodes_tick(struct driver *d, int64_t now);
 
 /* ---- rank_group.c ---- */
 /* What a rank or node says of where it is: not too many, none too long. */
-bool hy_are_addresses(char *const *list, size_t n);
+bool hy_are_valid_addresses(char *const *list, size_t n);
 /* To the agent of its attempt. */
-void hy_ranks_tell(struct driver *d, struct trial *t, Hy__GroupWord *word);
+void hy_rank_send(struct driver *d, struct trial *t, Hy__GroupWord *word);
 /* "rank 2 on b", "worker 0 on b". */
 #define HY_RANK_NAME_MAX 320
 char *hy_rank_name(const struct driver *d, const struct trial *t, char name[HY_RANK_NAME_MAX]);
-void hy_ranks_word(struct driver *d, struct agent *a, const Hy__Control *m);
+void hy_ranks_on_message(struct driver *d, struct agent *a, const Hy__Control *m);
 /* It has died; `how` goes behind its name: "was ended by signal 9". */
-void hy_ranks_died(struct driver *d, struct trial *t, enum hy_charge charge, const char *how);
+void hy_rank_died(struct driver *d, struct trial *t, enum hy_charge charge, const char *how);
 /* An elastic training goes on without it, because of `why`: "its machine has fewer slots now". */
-void hy_rank_end(struct driver *d, struct trial *t, const char *why);
+void hy_rank_displace(struct driver *d, struct trial *t, const char *why);
 /* All that are there hear it. */
-void hy_ranks_tell_all(struct driver *d, const struct trial *lost, const char *why);
+void hy_ranks_notify_lost(struct driver *d, const struct trial *lost, const char *why);
 /* Is anybody else in it, or waits to be? */
 bool hy_ranks_has_others(const struct driver *d, const struct trial *t);
 /* Sends rosters if everybody is there. */
-void hy_ranks_form(struct driver *d);
+void hy_ranks_form_group(struct driver *d);
 /* A new attempt begins, or there will be none. */
-void hy_ranks_forget(struct trial *t);
+void hy_rank_reset(struct trial *t);
 
 /* ---- agents.c ---- */
 int hy_agents_open(struct driver *d, struct hy_err *err);
@@ -543,11 +543,11 @@ void hy_agents_request(struct driver *d, uint32_t count);
 /* Nobody has come for a while: will those do that are here? */
 void hy_agents_check_supply_suffices(struct driver *d);
 void hy_agents_tick(struct driver *d, int64_t now);
-void hy_agents_bye(struct driver *d);
+void hy_agents_send_bye(struct driver *d);
 /* It is ending its trials and will say goodbye: nothing more is started there. */
 void hy_agents_stop_placing(struct driver *d, struct agent *a);
 /* Has every agent gone? */
-bool hy_agents_gone(struct driver *d);
+bool hy_agents_have_left(struct driver *d);
 void hy_agents_free(struct driver *d);
 int hy_agents_send(struct agent *a, const Hy__Control *m);
 /* Its process has ended. */
@@ -589,16 +589,16 @@ void hy_discovery_free(struct driver *d);
 
 /* ---- address_bans.c ---- */
 /* Agents that join by themselves from there are refused for a while, and for longer each time. Returns the seconds. */
-int hy_banned_add(struct driver *d, const char *address);
-bool hy_banned_has(const struct driver *d, const char *address);
+int hy_address_ban(struct driver *d, const char *address);
+bool hy_address_is_banned(const struct driver *d, const char *address);
 
 /* ---- agent_supplier.c ---- */
 int hy_supply_start(struct driver *d, const struct hy_agent_order *order, struct hy_err *err);
 void hy_supply_stop(struct driver *d, uint64_t id);
 void hy_supply_offered(struct driver *d, struct client *c, const Hy__Supply *offer);
-void hy_supply_over(struct driver *d, const Hy__AgentOver *over);
+void hy_supply_agent_ended(struct driver *d, const Hy__AgentOver *over);
 /* Who has supplied is not connected any more. */
-void hy_supply_gone(struct driver *d);
+void hy_supply_lost(struct driver *d);
 /* Starts a session where the run is to have one of its own. */
 int hy_supply_open(struct driver *d, struct hy_err *err);
 void hy_supply_tick(struct driver *d, int64_t now);
@@ -607,7 +607,7 @@ void hy_supply_tick(struct driver *d, int64_t now);
 /* What the next attempt needs; NULL: any trial's first. */
 struct hy_need hy_run_need(const struct driver *d, const struct trial *t);
 /* How many slots this machine has for the run. */
-uint32_t hy_run_slots_here(const struct driver *d);
+uint32_t hy_run_local_slots(const struct driver *d);
 /* 0, or -ENOSPC and which of it the machines here do not have. */
 int hy_run_shortage(const struct driver *d, struct hy_err *err);
 /* Tells people once that GPUs lie idle or are fought over. */
@@ -621,20 +621,20 @@ void hy_outputs_data(struct driver *d, struct agent *a, uint32_t stream, const u
 /* Is everything there that the agent says it sent? */
 bool hy_outputs_complete(struct agent *a, const Hy__Ended *e);
 /* The attempt has left its files: its checkpoint takes the place of the one before it. */
-void hy_outputs_take_checkpoint(struct driver *d, struct trial *t);
+void hy_outputs_install_checkpoint(struct driver *d, struct trial *t);
 /* The attempt is settled or lost: closes what is open. */
-void hy_outputs_forget(struct driver *d, struct trial *t);
-void hy_outputs_agent_gone(struct agent *a);
+void hy_outputs_close(struct driver *d, struct trial *t);
+void hy_outputs_agent_lost(struct agent *a);
 /* The attempt that was to leave a checkpoint is lost: removes what has come of it. */
-void hy_outputs_drop_checkpoint(struct driver *d, const struct trial *t);
+void hy_outputs_remove_partial_checkpoint(struct driver *d, const struct trial *t);
 /* Every second: what there was no room for. */
 void hy_outputs_retry(struct driver *d);
 /* Those that have had their share of a turn. */
-void hy_outputs_more(struct driver *d);
+void hy_outputs_continue(struct driver *d);
 /* A file below the run's folder cannot be written: fails the run, with the sentence. */
 void hy_outputs_write_failed(struct driver *d, const char *path, int rc);
 /* Or it is the trial's own doing, and the run goes on. */
-bool hy_outputs_is_trials_own(int rc);
+bool hy_outputs_is_trial_error(int rc);
 
 /* ---- checkpoint_transfer.c ---- */
 /*
@@ -642,13 +642,13 @@ bool hy_outputs_is_trials_own(int rc);
  * -ECANCELED: it cannot be sent, and the trial fails in the next tick.
  */
 int hy_checkpoint_send(struct driver *d, struct agent *a, struct trial *t, Hy__Start *start);
-void hy_checkpoint_sent(Hy__Start *start); /* frees what the call above made */
-void hy_checkpoint_room(struct agent *a, uint32_t stream);
+void hy_checkpoint_free_files(Hy__Start *start); /* frees what the call above made */
+void hy_checkpoint_continue(struct agent *a, uint32_t stream);
 /* Fails trials whose checkpoint cannot be read or sent. */
 void hy_checkpoints_tick(struct driver *d);
 /* The attempt is over. */
-void hy_checkpoint_forget(struct trial *t);
-void hy_checkpoints_agent_gone(struct agent *a);
+void hy_checkpoint_cancel(struct trial *t);
+void hy_checkpoints_agent_lost(struct agent *a);
 
 /* ---- tensorboard_events.c ---- */
 /* An attempt begins: a new file with its hyperparameters, instead of the one before. */
@@ -658,7 +658,7 @@ void hy_events_scalar(struct trial *t, const char *name, int64_t step, double va
 void hy_events_attempt_over(struct trial *t);
 /* The trial is over: its result and how it ended. */
 void hy_events_end(const struct driver *d, struct trial *t, enum hy_trial_state state);
-void hy_events_forget(const struct driver *d, struct trial *t);
+void hy_events_detach(const struct driver *d, struct trial *t);
 /* At the end of a turn: what it has added ... */
 void hy_events_seal(struct driver *d);
 /* ... is written, when it is committed. */
@@ -668,9 +668,9 @@ void hy_events_retry(struct driver *d);
 /* Its trial is not finished before it is written. */
 bool hy_events_are_stalled(const struct trial *t);
 /* At the end of the driver: what was never committed is not written. */
-void hy_events_drop(struct driver *d);
+void hy_events_discard(struct driver *d);
 /* Is everything of trials that are over in its file? */
-bool hy_events_written(const struct driver *d);
+bool hy_events_all_written(const struct driver *d);
 
 /* ---- clients.c ---- */
 int hy_clients_open(struct driver *d, struct hy_err *err);
@@ -685,7 +685,7 @@ void hy_clients_notify(struct driver *d);
 int hy_client_send(struct client *c, const Hy__ClientAnswer *answer);
 
 /* ---- resume.c ---- */
-int hy_run_replay(struct driver *d, struct hy_err *err);
+int hy_run_restore(struct driver *d, struct hy_err *err);
 
 /* ---- snapshot.c ---- */
 /* Of a run whose end is committed; only the first call does something. */
@@ -695,14 +695,14 @@ void hy_snapshot_free(struct driver *d);
 
 /* ---- hdfs_mirror.c: a project on HDFS; all do nothing for one that is just a folder ---- */
 /* Blocks: for the start of a run. */
-int hy_remote_open(struct driver *d, struct hy_err *err);
-void hy_remote_tick(struct driver *d, int64_t now);
+int hy_mirror_open(struct driver *d, struct hy_err *err);
+void hy_mirror_tick(struct driver *d, int64_t now);
 /* Of a run that has ended: all its files are there, or it is no use to wait. */
-bool hy_remote_is_over(struct driver *d);
+bool hy_mirror_is_complete(struct driver *d);
 /* The run's folder as people know it. */
-const char *hy_remote_logdir(const struct driver *d);
+const char *hy_mirror_logdir(const struct driver *d);
 /* What waits for HDFS in the pool gives up; then the loop comes to its end, and it can be freed. */
-void hy_remote_stop(struct driver *d);
-void hy_remote_free(struct driver *d);
+void hy_mirror_stop(struct driver *d);
+void hy_mirror_free(struct driver *d);
 
 #endif

@@ -59,7 +59,7 @@ int hy_run_share(const void *spec, size_t n, void **ret, size_t *ret_n)
     return rc;
 }
 
-static void write_both(uv_work_t *work)
+static void write_snapshots(uv_work_t *work)
 {
     struct snapshot *p = work->data;
     struct hy_store *s = NULL;
@@ -72,7 +72,7 @@ static void write_both(uv_work_t *work)
     hy_store_close(s);
 }
 
-static void written(uv_work_t *work, int status)
+static void on_written(uv_work_t *work, int status)
 {
     struct snapshot *p = work->data;
 
@@ -109,7 +109,7 @@ void hy_snapshot_begin(struct driver *d)
     d->snapshot = snapshot_new(d);
     if (!d->snapshot)
         hy_run_note(d, "no snapshot of this run is kept: out of memory");
-    else if (uv_queue_work(&d->loop, &d->snapshot->work, write_both, written) < 0)
+    else if (uv_queue_work(&d->loop, &d->snapshot->work, write_snapshots, on_written) < 0)
         d->snapshot->is_over = true;
 }
 

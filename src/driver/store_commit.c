@@ -91,7 +91,7 @@ void hy_stall_end(struct driver *d)
 }
 
 /* A trial's directory could not be made: nothing is started until there is room again. */
-void hy_stall_begin_start(struct driver *d, const char *why)
+void hy_stall_begin_no_room(struct driver *d, const char *why)
 {
     if (d->stalls.has_no_room)
         return;
@@ -99,7 +99,7 @@ void hy_stall_begin_start(struct driver *d, const char *why)
     hy_stall_begin(d, why);
 }
 
-static void look_for_room(struct driver *d)
+static void probe_for_room(struct driver *d)
 {
     static const uint8_t block[4096];
     hy_cleanup_free char *probe = d->stalls.has_no_room ? hy_path_join(d->logdir, ".room") : NULL;
@@ -121,7 +121,7 @@ static bool is_stalled_for_too_long(const struct driver *d, int64_t now)
 /* ---- the end of a store --------------------------------------------------------- */
 
 /* What was recorded and not committed is lost, and so is what was to follow from it. */
-static void give_up(struct driver *d, const char *why, bool can_resume)
+static void interrupt(struct driver *d, const char *why, bool can_resume)
 {
     struct commit *c = &d->commit;
 
@@ -139,7 +139,7 @@ static void give_up(struct driver *d, const char *why, bool can_resume)
 /* ---- the commit ------------------------------------------------------------------ */
 
 /* The files have lost their names, but they are open: what they hold of this run can still be read. */
-static void rescue(struct driver *d, struct hy_err *err)
+static void keep_snapshot(struct driver *d, struct hy_err *err)
 {
     struct hy_err why = {0}, stale = *err;
     int rc = hy_store_keep(d->store, d->run, &why);
@@ -151,7 +151,7 @@ static void rescue(struct driver *d, struct hy_err *err)
         hy_err_set(err, stale.code, "%s, and no snapshot could be written: %s", stale.text, why.text);
 }
 
-static void apply(uv_work_t *job)
+static void apply_changes(uv_work_t *job)
 {
     struct commit *c = hy_container(job, struct commit, job);
     struct driver *d = hy_container(c, struct driver, commit);
@@ -159,7 +159,7 @@ static void apply(uv_work_t *job)
     c->err.code = 0;
     c->rc = hy_store_apply(d->store, d->run, &c->sealed, &c->err);
     if (c->rc == -ESTALE)
-        rescue(d, &c->err);
+        keep_snapshot(d, &c->err);
 }
 
 struct progress hy_run_progress(const struct driver *d)
@@ -168,7 +168,7 @@ struct progress hy_run_progress(const struct driver *d)
                           .notes_until = d->notes.until};
 }
 
-static void committed(struct driver *d)
+static void on_committed(struct driver *d)
 {
     struct commit *c = &d->commit;
 
@@ -187,12 +187,12 @@ static void committed(struct driver *d)
     hy_clients_send(d);
 }
 
-static void failed(struct driver *d)
+static void on_failed(struct driver *d)
 {
     struct commit *c = &d->commit;
 
     if (!hy_is_stall(c->rc)) {
-        give_up(d, c->err.text, c->rc != -ESTALE);
+        interrupt(d, c->err.text, c->rc != -ESTALE);
         return;
     }
     c->retry_at = hy_clock_ms() + RETRY_MS;
@@ -202,7 +202,7 @@ static void failed(struct driver *d)
     hy_stall_begin(d, c->err.text);
 }
 
-static void applied(uv_work_t *job, int status)
+static void on_applied(uv_work_t *job, int status)
 {
     struct commit *c = hy_container(job, struct commit, job);
     struct driver *d = hy_container(c, struct driver, commit);
@@ -210,19 +210,19 @@ static void applied(uv_work_t *job, int status)
     (void)status; /* jobs of ours are not cancelled */
     c->is_busy = false;
     if (c->rc == 0)
-        committed(d);
+        on_committed(d);
     else if (!d->commit.is_broken)
-        failed(d);
+        on_failed(d);
 }
 
 static void start_commit(struct driver *d)
 {
     struct commit *c = &d->commit;
-    int rc = uv_queue_work(&d->loop, &c->job, apply, applied);
+    int rc = uv_queue_work(&d->loop, &c->job, apply_changes, on_applied);
 
     c->is_busy = rc == 0;
     if (rc < 0)
-        give_up(d, uv_strerror(rc), true);
+        interrupt(d, uv_strerror(rc), true);
 }
 
 static void seal(struct driver *d)
@@ -278,24 +278,24 @@ void hy_commit_tick(struct driver *d, int64_t now)
         char text[700];
 
         snprintf(text, sizeof text, "%s", d->stalls.why);
-        give_up(d, text, true);
+        interrupt(d, text, true);
         return;
     }
     if (!d->stalls.count || now < c->retry_at)
         return;
     c->retry_at = now + RETRY_MS;
-    look_for_room(d);
+    probe_for_room(d);
     hy_outputs_retry(d);
     hy_events_retry(d);
     if (c->sealed.bytes && !c->is_busy)
         start_commit(d);
 }
 
-int hy_run_recorded(struct driver *d, int rc)
+int hy_run_check_recorded(struct driver *d, int rc)
 {
     if (d->commit.is_broken)
         return -EIO;
     if (rc < 0)
-        give_up(d, "out of memory", true); /* half a turn must not be committed */
+        interrupt(d, "out of memory", true); /* half a turn must not be committed */
     return rc;
 }

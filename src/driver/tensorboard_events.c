@@ -35,7 +35,7 @@
 #include "driver/run.h"
 #include "event/event.h"
 
-#define GATHERED_MAX (1024u * 1024) /* while the disk is slow */
+#define PENDING_MAX (1024u * 1024) /* while the disk is slow */
 #define TAGS_MAX 10000u             /* names of values; TensorBoard is lost long before */
 #define PREFIX "events.out.tfevents."
 
@@ -46,8 +46,8 @@ struct file {
     char *path;         /* the whole of it */
     int fd;             /* -1: what comes is dropped */
     struct hy_buf bytes;
-    bool fresh, last;   /* this job begins it, and closes it */
-    bool again;         /* an earlier attempt may have left one */
+    bool is_new, is_last;   /* this job begins it, and closes it */
+    bool is_retry;      /* an earlier attempt may have left one */
     int rc;
 };
 
@@ -56,12 +56,12 @@ struct events {
     struct trial *trial;    /* NULL: it is over; freed when all is written */
     struct hy_list due;     /* in driver.events.due: there is something for the worker */
     struct hy_map tags;     /* hash of a name -> struct tag */
-    struct hy_buf gathered;
-    char *next;             /* the file of a new attempt: what is gathered belongs there */
-    bool again;             /* it is not the first attempt */
-    bool over;              /* nothing more comes for the file */
+    struct hy_buf pending;
+    char *next_path;        /* the file of a new attempt: what is gathered belongs there */
+    bool is_retry;          /* it is not the first attempt */
+    bool is_complete;       /* nothing more comes for the file */
     bool overflowed;
-    bool working;
+    bool is_writing;
     bool is_stalled;        /* the job could not be done for want of room, and is tried again */
     struct hy_list retry;   /* in driver.events.stalled, until then */
     uv_work_t job;
@@ -93,18 +93,18 @@ static bool is_ours(const char *name, uint64_t trial)
 static int remove_earlier(const struct file *f, int dir)
 {
     hy_cleanup_close int fd = HY_SYS(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
     struct dirent *entry;
-    int rc = folder ? 0 : -errno;
+    int rc = stream ? 0 : -errno;
 
-    if (folder)
+    if (stream)
         fd = -1; /* it is closed with the other */
 
-    while (rc == 0 && (entry = readdir(folder)))
-        if (is_ours(entry->d_name, f->trial) && HY_SYS(unlinkat(dirfd(folder), entry->d_name, 0)) < 0)
+    while (rc == 0 && (entry = readdir(stream)))
+        if (is_ours(entry->d_name, f->trial) && HY_SYS(unlinkat(dirfd(stream), entry->d_name, 0)) < 0)
             rc = -errno;
-    if (folder)
-        closedir(folder);
+    if (stream)
+        closedir(stream);
     return rc;
 }
 
@@ -132,7 +132,7 @@ static int begin(struct file *f)
     int rc = dir < 0 ? dir : 0;
 
     close_file(f);
-    if (rc == 0 && f->again)
+    if (rc == 0 && f->is_retry)
         rc = remove_earlier(f, dir);
     if (rc == 0)
         rc = f->fd = create(dir, f->path);
@@ -154,7 +154,7 @@ static int copy(int from, int to, off_t size)
 
 /* Training code likes to begin with an empty folder, and removes what it finds.
  * The trial is over now, so nobody trips over a file that comes back. */
-static int bring_back(const struct file *f)
+static int restore_if_removed(const struct file *f)
 {
     hy_cleanup_close int dir = -1, fd = -1;
     struct stat st;
@@ -183,17 +183,17 @@ static int append(struct file *f)
     return rc;
 }
 
-static void work(uv_work_t *job)
+static void write_job(uv_work_t *job)
 {
     struct file *f = &hy_container(job, struct events, job)->file;
 
-    f->rc = f->fresh ? begin(f) : 0;
-    f->fresh &= f->rc < 0;
+    f->rc = f->is_new ? begin(f) : 0;
+    f->is_new &= f->rc < 0;
     if (f->rc == 0 && f->fd >= 0)
         f->rc = append(f);
-    if (f->rc == 0 && f->fd >= 0 && f->last)
-        f->rc = bring_back(f);
-    if (f->rc == 0 ? f->last : !hy_is_stall(f->rc))
+    if (f->rc == 0 && f->fd >= 0 && f->is_last)
+        f->rc = restore_if_removed(f);
+    if (f->rc == 0 ? f->is_last : !hy_is_stall(f->rc))
         close_file(f);
 }
 
@@ -209,7 +209,7 @@ static void out_of_memory(struct driver *d, uint64_t trial)
     hy_run_fail(d, &err);
 }
 
-static void forget_tags(struct events *e)
+static void free_tags(struct events *e)
 {
     struct tag *tag;
 
@@ -225,11 +225,11 @@ static void events_free(struct events *e)
     hy_list_remove(&e->retry);
     if (e->is_stalled)
         hy_stall_end(e->driver);
-    forget_tags(e);
-    hy_buf_done(&e->gathered);
+    free_tags(e);
+    hy_buf_done(&e->pending);
     hy_buf_done(&e->file.bytes);
     close_file(&e->file);
-    free(e->next);
+    free(e->next_path);
     free(e->file.root);
     free(e->file.dir);
     free(e->file.path);
@@ -249,8 +249,8 @@ static struct events *events_new(struct driver *d, struct trial *t)
     e->file.fd = -1;
     hy_list_init(&e->due);
     hy_list_init(&e->retry);
-    hy_buf_init(&e->gathered, GATHERED_MAX);
-    hy_buf_init(&e->file.bytes, GATHERED_MAX);
+    hy_buf_init(&e->pending, PENDING_MAX);
+    hy_buf_init(&e->file.bytes, PENDING_MAX);
     e->file.root = hy_strdup(d->logdir);
     e->file.dir = hy_strdup(t->dir);
     if (!e->file.root || !e->file.dir) {
@@ -268,20 +268,20 @@ static void write_failed(struct events *e)
 
     if (rc == -ENOMEM)
         out_of_memory(e->driver, f->trial);
-    else if (rc == -ENOENT || hy_outputs_is_trials_own(rc))
+    else if (rc == -ENOENT || hy_outputs_is_trial_error(rc))
         hy_run_note(e->driver, "trial %llu: TensorBoard does not see how it goes on: '%s': %s",
                     (unsigned long long)f->trial, f->path, strerror(-rc));
     else
         hy_outputs_write_failed(e->driver, f->path, rc);
 }
 
-static void on_worked(uv_work_t *job, int status);
+static void on_job_done(uv_work_t *job, int status);
 
 static void queue_job(struct events *e)
 {
-    int rc = uv_queue_work(&e->driver->loop, &e->job, work, on_worked);
+    int rc = uv_queue_work(&e->driver->loop, &e->job, write_job, on_job_done);
 
-    e->working = rc == 0;
+    e->is_writing = rc == 0;
     if (rc < 0)
         hy_outputs_write_failed(e->driver, e->file.path, rc);
 }
@@ -291,40 +291,40 @@ static void start_job(struct events *e)
     struct file *f = &e->file;
     struct hy_buf empty = f->bytes;
 
-    f->bytes = e->gathered;
-    e->gathered = empty;
-    f->fresh = e->next != NULL;
-    if (f->fresh) {
+    f->bytes = e->pending;
+    e->pending = empty;
+    f->is_new = e->next_path != NULL;
+    if (f->is_new) {
         free(f->path);
-        f->path = hy_take(e->next);
-        f->again = e->again;
+        f->path = hy_take(e->next_path);
+        f->is_retry = e->is_retry;
     }
-    f->last = e->over;
-    e->over = false;
+    f->is_last = e->is_complete;
+    e->is_complete = false;
     queue_job(e);
 }
 
-static void go_on(struct events *e)
+static void continue_writing(struct events *e)
 {
-    if (e->working || e->is_stalled)
+    if (e->is_writing || e->is_stalled)
         return;
-    if (e->next || e->gathered.len || e->over)
+    if (e->next_path || e->pending.len || e->is_complete)
         start_job(e);
     else if (!e->trial)
         events_free(e);
 }
 
 /* A trial that has ended meanwhile has waited for this: its record is complete when it counts as finished. */
-static void stall_is_over(struct events *e)
+static void end_stall(struct events *e)
 {
     struct driver *d = e->driver;
     struct trial *t = e->trial;
 
     e->is_stalled = false;
     hy_stall_end(d);
-    go_on(e);
+    continue_writing(e);
     if (t && t->ended)
-        hy_trials_settle(d, t);
+        hy_trial_process_end(d, t);
 }
 
 bool hy_events_are_stalled(const struct trial *t)
@@ -332,12 +332,12 @@ bool hy_events_are_stalled(const struct trial *t)
     return t->events && t->events->is_stalled;
 }
 
-static void on_worked(uv_work_t *job, int status)
+static void on_job_done(uv_work_t *job, int status)
 {
     struct events *e = hy_container(job, struct events, job);
 
     (void)status;
-    e->working = false;
+    e->is_writing = false;
     if (hy_is_stall(e->file.rc)) {
         if (!e->is_stalled)
             hy_stall_begin_file(e->driver, e->file.path, e->file.rc);
@@ -349,9 +349,9 @@ static void on_worked(uv_work_t *job, int status)
     if (e->file.rc < 0)
         write_failed(e);
     if (e->is_stalled)
-        stall_is_over(e);
+        end_stall(e);
     else
-        go_on(e);
+        continue_writing(e);
 }
 
 void hy_events_retry(struct driver *d)
@@ -376,7 +376,7 @@ void hy_events_flush(struct driver *d)
 {
     hy_list_each(it, &d->events.sealed) {
         hy_list_remove(it);
-        go_on(hy_container(it, struct events, due));
+        continue_writing(hy_container(it, struct events, due));
     }
 }
 
@@ -386,7 +386,7 @@ static void make_due(struct events *e)
         hy_list_push(&e->driver->events.due, &e->due);
 }
 
-static void drop_all(struct hy_list *list)
+static void discard_all(struct hy_list *list)
 {
     hy_list_each(it, list) {
         struct events *e = hy_container(it, struct events, due);
@@ -397,15 +397,15 @@ static void drop_all(struct hy_list *list)
     }
 }
 
-void hy_events_drop(struct driver *d)
+void hy_events_discard(struct driver *d)
 {
     hy_list_each(it, &d->events.stalled)
         make_due(hy_container(it, struct events, retry));
-    drop_all(&d->events.due);
-    drop_all(&d->events.sealed);
+    discard_all(&d->events.due);
+    discard_all(&d->events.sealed);
 }
 
-bool hy_events_written(const struct driver *d)
+bool hy_events_all_written(const struct driver *d)
 {
     /* Who asked for the end is not kept waiting by a disk that hangs. */
     return d->events.count == 0 || (d->phase == PHASE_STOPPING && hy_clock_ms() > d->end.stop_by);
@@ -414,7 +414,7 @@ bool hy_events_written(const struct driver *d)
 /* ---- what is written ---------------------------------------------------------------------- */
 
 /* An encoder has answered. */
-static void gathered(struct events *e, int rc)
+static void check_encoded(struct events *e, int rc)
 {
     if (rc == -ENOMEM) {
         out_of_memory(e->driver, e->file.trial);
@@ -460,16 +460,16 @@ void hy_events_start(struct driver *d, struct trial *t)
         out_of_memory(d, t->number);
         return;
     }
-    forget_tags(e);
-    hy_buf_clear(&e->gathered);
-    e->over = e->overflowed = false;
-    e->again = t->attempt > 1;
-    free(e->next);
-    e->next = path_of(d, t);
-    rc = e->next ? hy_event_version(&e->gathered, t->started_wall) : -ENOMEM;
+    free_tags(e);
+    hy_buf_clear(&e->pending);
+    e->is_complete = e->overflowed = false;
+    e->is_retry = t->attempt > 1;
+    free(e->next_path);
+    e->next_path = path_of(d, t);
+    rc = e->next_path ? hy_event_version(&e->pending, t->started_wall) : -ENOMEM;
     if (rc == 0 && has_params(t))
-        rc = hy_event_session_start(&e->gathered, t->params, "", t->started_wall);
-    gathered(e, rc);
+        rc = hy_event_session_start(&e->pending, t->params, "", t->started_wall);
+    check_encoded(e, rc);
 }
 
 static int tag_of(struct events *e, const char *name, struct tag **ret)
@@ -504,16 +504,16 @@ void hy_events_scalar(struct trial *t, const char *name, int64_t step, double va
         step = step < 0 ? tag->next : step;
         tag->next = step < INT64_MAX ? step + 1 : step;
         tag->last = value;
-        rc = hy_event_scalar(&e->gathered, name, step, value, hy_clock_wall_ms());
+        rc = hy_event_scalar(&e->pending, name, step, value, hy_clock_wall_ms());
     }
-    gathered(e, rc);
+    check_encoded(e, rc);
 }
 
 void hy_events_attempt_over(struct trial *t)
 {
     if (!t->events)
         return;
-    t->events->over = true;
+    t->events->is_complete = true;
     make_due(t->events);
 }
 
@@ -541,10 +541,10 @@ void hy_events_end(const struct driver *d, struct trial *t, enum hy_trial_state 
         return;
     write_result(d, t);
     if (has_params(t))
-        gathered(e, hy_event_session_end(&e->gathered, status, hy_clock_wall_ms()));
+        check_encoded(e, hy_event_session_end(&e->pending, status, hy_clock_wall_ms()));
 }
 
-void hy_events_forget(const struct driver *d, struct trial *t)
+void hy_events_detach(const struct driver *d, struct trial *t)
 {
     struct events *e = t->events;
 
@@ -552,6 +552,6 @@ void hy_events_forget(const struct driver *d, struct trial *t)
         return;
     t->events = NULL;
     e->trial = NULL;
-    if (!e->working && ((!e->is_stalled && hy_list_empty(&e->due)) || d->phase == PHASE_LEAVING))
+    if (!e->is_writing && ((!e->is_stalled && hy_list_empty(&e->due)) || d->phase == PHASE_LEAVING))
         events_free(e);
 }

@@ -38,7 +38,7 @@ struct output {
     int fd;                /* -1: what comes is dropped */
     uint64_t written;
     struct hy_buf gathered;
-    struct hy_buf under_way;
+    struct hy_buf in_flight;
     bool writing;
     bool is_stalled;       /* it counts in driver.stalls.count */
     bool is_unopened;      /* what it prints has no file yet, for want of room */
@@ -47,7 +47,7 @@ struct output {
     uv_fs_t req;
     char *path;
     char *name;            /* of the file that is under way, as the agent has it */
-    bool of_files;
+    bool is_files;
     struct hy_list files;  /* announced, not begun */
     uint64_t left;         /* of the file that is under way */
     uint32_t file_count;   /* of all that were announced, and ... */
@@ -76,7 +76,7 @@ static void output_free(struct output *o)
     hy_list_each(it, &o->files)
         free(hy_container(it, struct announced, link));
     hy_buf_done(&o->gathered);
-    hy_buf_done(&o->under_way);
+    hy_buf_done(&o->in_flight);
     hy_close_at(&o->fd);
     free(o->path);
     free(o->name);
@@ -103,14 +103,14 @@ static void stall(struct output *o, int rc)
     o->is_stalled = true;
 }
 
-static void stall_is_over(struct output *o)
+static void end_stall(struct output *o)
 {
     if (o->is_stalled)
         hy_stall_end(o->driver);
     o->is_stalled = false;
 }
 
-static bool waits(const struct output *o)
+static bool is_waiting(const struct output *o)
 {
     return !hy_list_empty(&o->retry);
 }
@@ -120,7 +120,7 @@ static void write_failed(struct output *o, int rc)
     hy_outputs_write_failed(o->driver, o->path, rc);
 }
 
-static void no_memory(struct driver *d, uint64_t trial)
+static void fail_out_of_memory(struct driver *d, uint64_t trial)
 {
     struct hy_err err = {0};
 
@@ -130,40 +130,40 @@ static void no_memory(struct driver *d, uint64_t trial)
 
 /* A trial that gave a file the name of a folder, put a pipe there, or made it larger than this file system can have it,
  * spoils that file, not the run: so does all that neither passes by itself nor is ours. */
-bool hy_outputs_is_trials_own(int rc)
+bool hy_outputs_is_trial_error(int rc)
 {
     return rc < 0 && rc != -ENOMEM && !hy_is_stall(rc);
 }
 
 /* What comes of it from now on is dropped. A trial that has lost one of its files has failed; one that has lost what it
  * printed has not. */
-static void give_up_file(struct output *o, int rc)
+static void abandon_file(struct output *o, int rc)
 {
     struct trial *t = o->trial;
 
     hy_close_at(&o->fd);
     o->fd = -1;
-    if (!o->of_files) {
+    if (!o->is_files) {
         hy_run_note(o->driver, "trial %llu: what it prints is not kept: '%s': %s", (unsigned long long)t->number, o->path,
                     strerror(-rc));
         return;
     }
     hy_run_note(o->driver, "trial %llu: its file '%s' is not kept: %s", (unsigned long long)t->number, o->name, strerror(-rc));
-    if (!t->spoiled)
-        t->spoiled = hy_asprintf("its file '%.200s' could not be copied to the project: %s", o->name, strerror(-rc));
-    if (!t->spoiled)
-        no_memory(o->driver, t->number);
+    if (!t->lost_file)
+        t->lost_file = hy_asprintf("its file '%.200s' could not be copied to the project: %s", o->name, strerror(-rc));
+    if (!t->lost_file)
+        fail_out_of_memory(o->driver, t->number);
 }
 
-static void write_stopped(struct output *o, int rc)
+static void on_write_error(struct output *o, int rc)
 {
     if (hy_is_stall(rc)) {
         stall(o, rc);
         return;
     }
-    stall_is_over(o);
-    if (hy_outputs_is_trials_own(rc))
-        give_up_file(o, rc);
+    end_stall(o);
+    if (hy_outputs_is_trial_error(rc))
+        abandon_file(o, rc);
     else
         write_failed(o, rc);
 }
@@ -171,60 +171,60 @@ static void write_stopped(struct output *o, int rc)
 /* A checkpoint counts when all of it is here (hy_outputs_take_checkpoint); until
  * then it lies beside the one before it. */
 #define CHECKPOINT "checkpoint"
-#define COMING ".checkpoint"
-#define ASIDE ".checkpoint.old"
+#define STAGING ".checkpoint"
+#define PREVIOUS ".checkpoint.old"
 
-static char *place_of(const char *path)
+static char *staging_path(const char *path)
 {
     size_t n = strlen(CHECKPOINT);
 
-    return strncmp(path, CHECKPOINT "/", n + 1) == 0 ? hy_asprintf(COMING "%s", path + n) : hy_strdup(path);
+    return strncmp(path, CHECKPOINT "/", n + 1) == 0 ? hy_asprintf(STAGING "%s", path + n) : hy_strdup(path);
 }
 
 /* The fd of a new file, or of one that goes on. */
-static int open_file(const struct output *o, const char *place, const struct announced *f)
+static int open_file(const struct output *o, const char *target, const struct announced *f)
 {
     hy_cleanup_close int dir = hy_own_folder(o->driver->logdir, o->trial->dir, NULL);
     int fd;
 
     if (dir < 0)
         return dir;
-    fd = f->offset ? hy_extend_below(dir, place, (off_t)f->offset) : hy_create_below(dir, place, 0600);
+    fd = f->offset ? hy_extend_below(dir, target, (off_t)f->offset) : hy_create_below(dir, target, 0600);
     return fd == -ENOENT && f->offset ? -ENXIO : fd; /* somebody has removed it here */
 }
 
 static void begin_file(struct output *o, const struct announced *f)
 {
     struct driver *d = o->driver;
-    hy_cleanup_free char *place = place_of(f->path);
+    hy_cleanup_free char *target = staging_path(f->path);
 
     free(o->path);
     free(o->name);
-    o->path = place ? hy_asprintf("%s/%s/%s", d->logdir, o->trial->dir, place) : NULL;
+    o->path = target ? hy_asprintf("%s/%s/%s", d->logdir, o->trial->dir, target) : NULL;
     o->name = hy_strdup(f->path);
     o->left = f->size;
     if (!o->path || !o->name) {
-        no_memory(d, o->trial->number);
+        fail_out_of_memory(d, o->trial->number);
         return;
     }
-    o->fd = open_file(o, place, f);
+    o->fd = open_file(o, target, f);
     if (o->fd >= 0)
-        stall_is_over(o);
+        end_stall(o);
     if (o->fd >= 0 && fchmod(o->fd, f->mode & 0777) < 0)
         hy_warn_limited("cannot give a file its mode path=%s error=%s", o->path, strerror(errno));
     if (o->fd == -ENOMEM)
-        no_memory(d, o->trial->number);
+        fail_out_of_memory(d, o->trial->number);
     else if (o->fd < 0)
-        write_stopped(o, o->fd);
+        on_write_error(o, o->fd);
 }
 
 static void on_more(uv_idle_t *idle)
 {
-    hy_outputs_more(idle->data);
+    hy_outputs_continue(idle->data);
 }
 
 /* The loop has other work first. */
-static void go_on_next_turn(struct output *o)
+static void continue_next_turn(struct output *o)
 {
     int rc = uv_idle_start(&o->driver->outputs.idle, on_more);
 
@@ -239,7 +239,7 @@ static void next_file(struct output *o)
 {
     int made = 0;
 
-    while (o->left == 0 && !waits(o)) {
+    while (o->left == 0 && !is_waiting(o)) {
         struct announced *f;
 
         hy_close_at(&o->fd);
@@ -247,12 +247,12 @@ static void next_file(struct output *o)
         if (hy_list_empty(&o->files))
             return;
         if (made++ == FILES_A_TURN) {
-            go_on_next_turn(o);
+            continue_next_turn(o);
             return;
         }
         f = hy_container(o->files.next, struct announced, link);
         begin_file(o, f);
-        if (waits(o)) { /* there is no room for it now */
+        if (is_waiting(o)) { /* there is no room for it now */
             o->left = 0;
             return;
         }
@@ -263,13 +263,13 @@ static void next_file(struct output *o)
 }
 
 /* n bytes of under_way are where they belong. */
-static void took(struct output *o, size_t n)
+static void consume(struct output *o, size_t n)
 {
     o->written += n;
-    hy_buf_consume(&o->under_way, n);
+    hy_buf_consume(&o->in_flight, n);
     if (o->agent->peer)
         hy_peer_consumed(o->agent->peer, o->stream, n);
-    if (!o->of_files)
+    if (!o->is_files)
         return;
     o->left -= n < o->left ? n : o->left;
     next_file(o);
@@ -280,26 +280,26 @@ static void on_written(uv_fs_t *req);
 /* Starts a write of the next bytes, if none is under way. */
 static void write_more(struct output *o)
 {
-    while (!o->writing && !waits(o) && (o->under_way.len || o->gathered.len)) {
+    while (!o->writing && !is_waiting(o) && (o->in_flight.len || o->gathered.len)) {
         size_t n;
         uv_buf_t buf;
         int rc;
 
-        if (o->under_way.len == 0) { /* the two change places */
-            struct hy_buf empty = o->under_way;
+        if (o->in_flight.len == 0) { /* the two change places */
+            struct hy_buf empty = o->in_flight;
 
-            o->under_way = o->gathered;
+            o->in_flight = o->gathered;
             o->gathered = empty;
             hy_buf_clear(&o->gathered);
         }
-        n = o->under_way.len;
-        if (o->of_files && o->left && n > o->left)
+        n = o->in_flight.len;
+        if (o->is_files && o->left && n > o->left)
             n = (size_t)o->left;
         if (o->fd < 0) {
-            took(o, n);
+            consume(o, n);
             continue;
         }
-        buf = uv_buf_init((char *)hy_buf_bytes(&o->under_way), (unsigned)n);
+        buf = uv_buf_init((char *)hy_buf_bytes(&o->in_flight), (unsigned)n);
         o->req.data = o;
         o->writing = true;
         rc = uv_fs_write(&o->driver->loop, &o->req, o->fd, &buf, 1, -1, on_written);
@@ -311,10 +311,10 @@ static void write_more(struct output *o)
     }
 }
 
-static void settle_if_done(struct output *o)
+static void process_end_if_written(struct output *o)
 {
-    if (!o->writing && !waits(o) && o->under_way.len == 0 && o->gathered.len == 0 && o->trial->ended)
-        hy_trials_settle(o->driver, o->trial);
+    if (!o->writing && !is_waiting(o) && o->in_flight.len == 0 && o->gathered.len == 0 && o->trial->ended)
+        hy_trial_process_end(o->driver, o->trial);
 }
 
 static void on_written(uv_fs_t *req)
@@ -329,23 +329,23 @@ static void on_written(uv_fs_t *req)
         return;
     }
     if (n < 0)
-        write_stopped(o, (int)n);
+        on_write_error(o, (int)n);
     if (n < 0 && o->fd >= 0) /* it waits, or the run has failed */
         return;
     if (n >= 0) {
-        stall_is_over(o);
-        took(o, (size_t)n);
+        end_stall(o);
+        consume(o, (size_t)n);
     }
     write_more(o);
-    settle_if_done(o);
+    process_end_if_written(o);
 }
 
 /* What an earlier attempt printed is kept as stdout.1, stdout.2 … */
 static void keep_earlier(int dir, const char *name, const struct output *o)
 {
-    hy_cleanup_free char *aside = hy_asprintf("%s.%u", name, o->attempt - 1);
+    hy_cleanup_free char *previous = hy_asprintf("%s.%u", name, o->attempt - 1);
 
-    if (aside && o->attempt > 1 && renameat(dir, name, dir, aside) < 0 && errno != ENOENT)
+    if (previous && o->attempt > 1 && renameat(dir, name, dir, previous) < 0 && errno != ENOENT)
         hy_warn_limited("cannot keep an earlier output path=%s error=%s", o->path, strerror(errno));
 }
 
@@ -362,12 +362,12 @@ static void open_printed(struct output *o)
     }
     o->is_unopened = hy_is_stall(rc);
     if (rc < 0)
-        write_stopped(o, rc);
+        on_write_error(o, rc);
     else
-        stall_is_over(o);
+        end_stall(o);
 }
 
-static void go_on(struct hy_list *waiting)
+static void continue_all(struct hy_list *waiting)
 {
     struct hy_list due;
 
@@ -382,21 +382,21 @@ static void go_on(struct hy_list *waiting)
         hy_list_remove(&o->retry);
         if (o->is_unopened)
             open_printed(o);
-        else if (o->of_files && o->left == 0)
+        else if (o->is_files && o->left == 0)
             next_file(o);
         write_more(o);
-        settle_if_done(o);
+        process_end_if_written(o);
     }
 }
 
 void hy_outputs_retry(struct driver *d)
 {
-    go_on(&d->outputs.stalled);
+    continue_all(&d->outputs.stalled);
 }
 
-void hy_outputs_more(struct driver *d)
+void hy_outputs_continue(struct driver *d)
 {
-    go_on(&d->outputs.continued);
+    continue_all(&d->outputs.continued);
     if (hy_list_empty(&d->outputs.continued))
         uv_idle_stop(&d->outputs.idle);
 }
@@ -411,13 +411,13 @@ static struct output *output_new(struct driver *d, struct agent *a, struct trial
     o->trial = t;
     o->stream = m->stream;
     o->attempt = m->attempt;
-    o->of_files = m->mode != 0;
+    o->is_files = m->mode != 0;
     o->fd = -1;
     hy_list_init(&o->files);
     hy_list_init(&o->link);
     hy_list_init(&o->retry);
     hy_buf_init(&o->gathered, 2 * HY_STREAM_WINDOW);
-    hy_buf_init(&o->under_way, 2 * HY_STREAM_WINDOW);
+    hy_buf_init(&o->in_flight, 2 * HY_STREAM_WINDOW);
     o->path = hy_asprintf("%s/%s/%s", d->logdir, t->dir, m->path);
     if (!o->path || hy_map_put(&a->outputs, m->stream, o) < 0) {
         output_free(o);
@@ -453,7 +453,7 @@ static void announce(struct output *o, const Hy__Output *m)
     struct announced *f = hy_malloc(sizeof *f + n);
 
     if (!f) {
-        no_memory(o->driver, o->trial->number);
+        fail_out_of_memory(o->driver, o->trial->number);
         return;
     }
     f->size = m->size;
@@ -465,13 +465,13 @@ static void announce(struct output *o, const Hy__Output *m)
 }
 
 /* An attempt has one of each: two that it prints, and one for all its files. */
-static bool has_output(const struct trial *t, const char *path, bool of_files)
+static bool has_output(const struct trial *t, const char *path, bool is_files)
 {
     hy_list_each(it, &t->outputs) {
         const struct output *o = hy_container(it, struct output, link);
         const char *name = strrchr(o->path, '/');
 
-        if (o->of_files ? of_files : !of_files && strcmp(name + 1, path) == 0)
+        if (o->is_files ? is_files : !is_files && strcmp(name + 1, path) == 0)
             return true;
     }
     return false;
@@ -484,15 +484,15 @@ void hy_outputs_open(struct driver *d, struct agent *a, const Hy__Output *m)
     struct output *o = hy_map_get(&a->outputs, m->stream);
 
     if (!t || t->agent != a || t->attempt != m->attempt || (!m->mode && !printed) ||
-        (o && !(o->of_files && m->mode && o->trial == t)) || (!o && has_output(t, m->path, m->mode != 0))) {
+        (o && !(o->is_files && m->mode && o->trial == t)) || (!o && has_output(t, m->path, m->mode != 0))) {
         hy_info_limited("fenced an output agent=%s trial=%llu attempt=%u", a->name, (unsigned long long)m->trial, m->attempt);
         return;
     }
     if (!o)
         o = output_new(d, a, t, m);
     if (!o)
-        no_memory(d, m->trial);
-    else if (!o->of_files)
+        fail_out_of_memory(d, m->trial);
+    else if (!o->is_files)
         open_printed(o);
     else if (is_within_limits(o, m))
         announce(o, m);
@@ -507,11 +507,11 @@ void hy_outputs_data(struct driver *d, struct agent *a, uint32_t stream, const u
         return;
     }
     if (hy_buf_append(&o->gathered, bytes, n) < 0) {
-        no_memory(d, o->trial->number);
+        fail_out_of_memory(d, o->trial->number);
         return;
     }
     write_more(o);
-    settle_if_done(o);
+    process_end_if_written(o);
 }
 
 bool hy_outputs_complete(struct agent *a, const Hy__Ended *e)
@@ -525,9 +525,9 @@ bool hy_outputs_complete(struct agent *a, const Hy__Ended *e)
     return true;
 }
 
-void hy_outputs_drop_checkpoint(struct driver *d, const struct trial *t)
+void hy_outputs_remove_partial_checkpoint(struct driver *d, const struct trial *t)
 {
-    hy_cleanup_free char *path = hy_asprintf("%s/%s/" COMING, d->logdir, t->dir);
+    hy_cleanup_free char *path = hy_asprintf("%s/%s/" STAGING, d->logdir, t->dir);
     int rc = path ? hy_remove_tree(path) : -ENOMEM;
 
     if (rc < 0)
@@ -535,52 +535,52 @@ void hy_outputs_drop_checkpoint(struct driver *d, const struct trial *t)
 }
 
 /* One that is there stays until the new one has its place. */
-static int replace(const char *coming, const char *checkpoint, const char *aside)
+static int replace(const char *staging, const char *checkpoint, const char *previous)
 {
     int rc;
 
     /* Where there is one already both change places, at a stroke. */
-    if (renameat2(AT_FDCWD, coming, AT_FDCWD, checkpoint, RENAME_EXCHANGE) == 0)
-        return hy_remove_tree(coming);
+    if (renameat2(AT_FDCWD, staging, AT_FDCWD, checkpoint, RENAME_EXCHANGE) == 0)
+        return hy_remove_tree(staging);
     if (errno != ENOENT && errno != EINVAL && errno != ENOSYS)
         return -errno;
-    if (access(coming, F_OK) < 0) /* the attempt has left none */
+    if (access(staging, F_OK) < 0) /* the attempt has left none */
         return errno == ENOENT ? hy_remove_tree(checkpoint) : -errno;
-    rc = hy_remove_tree(aside);
-    if (rc == 0 && rename(checkpoint, aside) < 0 && errno != ENOENT)
+    rc = hy_remove_tree(previous);
+    if (rc == 0 && rename(checkpoint, previous) < 0 && errno != ENOENT)
         rc = -errno;
     if (rc < 0)
         return rc;
-    if (rename(coming, checkpoint) < 0) {
+    if (rename(staging, checkpoint) < 0) {
         rc = -errno;
-        if (rename(aside, checkpoint) < 0 && errno != ENOENT)
-            hy_warn_limited("a checkpoint stays aside path=%s error=%s", aside, strerror(errno));
+        if (rename(previous, checkpoint) < 0 && errno != ENOENT)
+            hy_warn_limited("a checkpoint stays aside path=%s error=%s", previous, strerror(errno));
         return rc;
     }
-    return hy_remove_tree(aside);
+    return hy_remove_tree(previous);
 }
 
-void hy_outputs_take_checkpoint(struct driver *d, struct trial *t)
+void hy_outputs_install_checkpoint(struct driver *d, struct trial *t)
 {
     hy_cleanup_free char *dir = hy_path_join(d->logdir, t->dir);
-    hy_cleanup_free char *coming = dir ? hy_path_join(dir, COMING) : NULL;
+    hy_cleanup_free char *staging = dir ? hy_path_join(dir, STAGING) : NULL;
     hy_cleanup_free char *checkpoint = dir ? hy_path_join(dir, CHECKPOINT) : NULL;
-    hy_cleanup_free char *aside = dir ? hy_path_join(dir, ASIDE) : NULL;
+    hy_cleanup_free char *previous = dir ? hy_path_join(dir, PREVIOUS) : NULL;
     int rc;
 
-    if (!coming || !checkpoint || !aside) {
-        no_memory(d, t->number);
+    if (!staging || !checkpoint || !previous) {
+        fail_out_of_memory(d, t->number);
         return;
     }
-    rc = replace(coming, checkpoint, aside);
+    rc = replace(staging, checkpoint, previous);
     if (rc == 0)
         return;
     hy_warn_limited("cannot take a checkpoint trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
-    if (!t->spoiled && !(t->spoiled = hy_asprintf("its checkpoint cannot be kept: %s", strerror(-rc))))
-        no_memory(d, t->number);
+    if (!t->lost_file && !(t->lost_file = hy_asprintf("its checkpoint cannot be kept: %s", strerror(-rc))))
+        fail_out_of_memory(d, t->number);
 }
 
-static void forget(struct output *o)
+static void close_output(struct output *o)
 {
     if (o->agent->peer)
         hy_peer_forget(o->agent->peer, o->stream);
@@ -591,19 +591,19 @@ static void forget(struct output *o)
         output_free(o);
 }
 
-void hy_outputs_forget(struct driver *d, struct trial *t)
+void hy_outputs_close(struct driver *d, struct trial *t)
 {
     hy_list_each(it, &t->outputs)
-        forget(hy_container(it, struct output, link));
+        close_output(hy_container(it, struct output, link));
     if (t->agent && !t->agent->shares_files)
-        hy_outputs_drop_checkpoint(d, t);
+        hy_outputs_remove_partial_checkpoint(d, t);
 }
 
-void hy_outputs_agent_gone(struct agent *a)
+void hy_outputs_agent_lost(struct agent *a)
 {
     struct output *o;
     size_t i;
 
     while ((i = 0, o = hy_map_next(&a->outputs, &i)))
-        forget(o);
+        close_output(o);
 }

@@ -15,7 +15,7 @@
 #define STARTS_MAX 1000          /* asks and starts in one turn: an agent may claim any number of slots */
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MAX_MS 60000
-#define HELD_MAX 300             /* of what it waits for */
+#define WAITS_FOR_MAX 300             /* of what it waits for */
 
 /* ---- a trial's memory ----------------------------------------------------------- */
 
@@ -49,17 +49,17 @@ void hy_trial_free(struct driver *d, struct trial *t)
     hy_list_remove(&t->waiting);
     if (t->ended)
         hy__control__free_unpacked(t->ended, NULL);
-    hy_events_forget(d, t);
-    hy_ranks_forget(t);
-    free(t->held);
-    free(t->spoiled);
+    hy_events_detach(d, t);
+    hy_rank_reset(t);
+    free(t->waits_for);
+    free(t->lost_file);
     free(t->values);
     free(t->params);
     free(t->dir);
     free(t);
 }
 
-int hy_run_best(struct driver *d, const struct hy_trial_row *row)
+int hy_run_update_best(struct driver *d, const struct hy_trial_row *row)
 {
     struct best *b = &d->trials.best;
     char *params, *dir;
@@ -129,7 +129,7 @@ static int add_to_store(struct driver *d, struct trial *t)
 
     t->asked_wall = row.started;
     row.dir = t->dir = name_dir(d, t);
-    return hy_run_recorded(d, t->dir ? hy_changes_trial_add(&d->commit.recorded, &row) : -ENOMEM);
+    return hy_run_check_recorded(d, t->dir ? hy_changes_trial_add(&d->commit.recorded, &row) : -ENOMEM);
 }
 
 int hy_trial_ask(struct driver *d)
@@ -165,12 +165,12 @@ static void start_at(struct driver *d, const struct hy_placement *place)
 
     if (place->task == GANG_TASK)
         hy_training_start(d, place);
-    else if (hy_attempt_seat(d, t, &place->assignments[0]) == 0)
+    else if (hy_attempt_begin(d, t, &place->assignments[0]) == 0)
         hy_attempt_send(d, t, &place->assignments[0]);
 }
 
 /* Those that wait for a whole agent or a whole GPU must not keep the rest of the machines idle. */
-static bool fits_beside_those_that_wait(struct driver *d)
+static bool fits_beside_waiting(struct driver *d)
 {
     struct hy_need need = hy_run_need(d, NULL);
     int rc = hy_is_training(d) ? 0 : hy_schedule_fits(d->schedule, &need);
@@ -186,7 +186,7 @@ static bool has_free_slot(struct driver *d)
 
     hy_schedule_stats(d->schedule, &s);
     if (s.waiting > 0)
-        return fits_beside_those_that_wait(d);
+        return fits_beside_waiting(d);
     if (s.slots_used >= s.slots)
         return false;
     return d->spec->parallel == 0 || s.running < d->spec->parallel;
@@ -231,14 +231,14 @@ void hy_trials_pump(struct driver *d)
             hy_run_out_of_memory(d);
         else if (rc == 1)
             start_at(d, &place);
-        else if (!has_free_slot(d) || (hy_is_training(d) && !hy_training_wants(d)) || !hy_trial_ask(d))
+        else if (!has_free_slot(d) || (hy_is_training(d) && !hy_training_needs_ranks(d)) || !hy_trial_ask(d))
             break;
     }
-    if (d->phase == PHASE_RUNNING && d->trials.map.count == 0 && hy_is_training(d) && hy_events_written(d))
+    if (d->phase == PHASE_RUNNING && d->trials.map.count == 0 && hy_is_training(d) && hy_events_all_written(d))
         hy_training_finish(d);
-    if (d->phase == PHASE_RUNNING && d->trials.search_over && d->trials.map.count == 0 && hy_events_written(d))
+    if (d->phase == PHASE_RUNNING && d->trials.search_over && d->trials.map.count == 0 && hy_events_all_written(d))
         finish(d, d->trials.failed && !d->trials.done ? HY_RUN_FAILED : HY_RUN_DONE, NULL);
-    if (d->phase == PHASE_STOPPING && d->trials.map.count == 0 && hy_events_written(d))
+    if (d->phase == PHASE_STOPPING && d->trials.map.count == 0 && hy_events_all_written(d))
         finish(d, HY_RUN_STOPPED, "stopped");
 }
 
@@ -269,35 +269,35 @@ int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_stat
         row.detail = state != HY_ATTEMPT_DONE ? detail_of(e) : NULL;
     }
     hy_list_remove(&t->on_agent);
-    hy_outputs_forget(d, t);
-    hy_checkpoint_forget(t);
+    hy_outputs_close(d, t);
+    hy_checkpoint_cancel(t);
     hy_events_attempt_over(t);
-    free(hy_take(t->held));
+    free(hy_take(t->waits_for));
     t->agent = NULL;
     t->charged[charge]++;
     hy_schedule_done(d->schedule, t->number);
     d->changed = true;
-    rc = hy_run_recorded(d, hy_changes_attempt_end(&d->commit.recorded, &row));
+    rc = hy_run_check_recorded(d, hy_changes_attempt_end(&d->commit.recorded, &row));
     hy__control__free_unpacked(ended, NULL);
     return rc;
 }
 
 void hy_trial_end(struct driver *d, struct trial *t, enum hy_trial_state state, const char *message)
 {
-    bool told = state != HY_TRIAL_STOPPED;
+    bool is_told = state != HY_TRIAL_STOPPED;
     struct hy_trial_row row = {.number = (int64_t)t->number, .state = state, .has_value = t->has_value && state == HY_TRIAL_DONE && is_measured(d, t),
                                .value = t->value, .message = message, .attempts = t->attempt,
                                .params = t->params, .dir = t->dir, .started = t->asked_wall,
                                .ended = hy_clock_wall_ms(), .ended_seq = ++d->trials.seq};
 
-    row.told_seq = told ? row.ended_seq : 0;
-    if (hy_run_recorded(d, hy_changes_trial_end(&d->commit.recorded, &row)) < 0)
+    row.told_seq = is_told ? row.ended_seq : 0;
+    if (hy_run_check_recorded(d, hy_changes_trial_end(&d->commit.recorded, &row)) < 0)
         return;
     d->trials.ended_seq = row.ended_seq;
     hy_events_end(d, t, state);
-    if (told)
+    if (is_told)
         hy_search_tell(d->search, t->number, row.has_value ? t->value : NAN);
-    if (row.has_value && hy_run_best(d, &row) < 0)
+    if (row.has_value && hy_run_update_best(d, &row) < 0)
         hy_run_out_of_memory(d);
     d->trials.without_metric += state == HY_TRIAL_DONE && *d->spec->metric && !row.has_value;
     *(state == HY_TRIAL_DONE ? &d->trials.done : state == HY_TRIAL_FAILED ? &d->trials.failed : &d->trials.stopped) += 1;
@@ -312,7 +312,7 @@ int64_t hy_backoff_ms(uint32_t times)
     return wait > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : wait;
 }
 
-void hy_trial_back_off(struct driver *d, struct trial *t, uint32_t times)
+void hy_trial_backoff(struct driver *d, struct trial *t, uint32_t times)
 {
     t->due_ms = hy_clock_ms() + hy_backoff_ms(times);
     t->phase = TRIAL_WAITING;
@@ -331,12 +331,12 @@ static void retry_or_fail(struct driver *d, struct trial *t, const char *message
         hy_trial_end(d, t, HY_TRIAL_STOPPED, message);
         return;
     }
-    hy_trial_back_off(d, t, failures);
+    hy_trial_backoff(d, t, failures);
     hy_run_note(d, "trial %llu: %s; tried again (%u of %u)", (unsigned long long)t->number, message, failures,
                 d->spec->retries);
 }
 
-const char *hy_trial_fault(struct driver *d, const struct trial *t, const Hy__Ended *e, char *text, size_t size)
+const char *hy_trial_find_fault(struct driver *d, const struct trial *t, const Hy__Ended *e, char *text, size_t size)
 {
     const char *metric = d->spec->metric;
 
@@ -350,8 +350,8 @@ const char *hy_trial_fault(struct driver *d, const struct trial *t, const Hy__En
         snprintf(text, size, "exit status %d", e->code);
     else if (*e->metric_error)
         snprintf(text, size, "%s", e->metric_error);
-    else if (t->spoiled)
-        snprintf(text, size, "%s", t->spoiled);
+    else if (t->lost_file)
+        snprintf(text, size, "%s", t->lost_file);
     else if (!is_measured(d, t) || (!t->has_value && d->spec->metric_optional))
         return NULL;
     else if (!t->has_value && *e->remark)
@@ -373,7 +373,7 @@ int hy_trial_store_metrics(struct driver *d, struct trial *t, uint32_t attempt, 
         struct hy_metric_row row = {.trial = (int64_t)t->number, .attempt = attempt, .step = step,
                                     .name = metrics[i]->name, .value = metrics[i]->value, .time = hy_clock_wall_ms()};
 
-        if (hy_run_recorded(d, hy_changes_metric_add(&d->commit.recorded, &row)) < 0)
+        if (hy_run_check_recorded(d, hy_changes_metric_add(&d->commit.recorded, &row)) < 0)
             return -1;
         hy_events_scalar(t, row.name, step, row.value);
     }
@@ -393,7 +393,7 @@ enum hy_charge hy_trial_charge(const Hy__Ended *e)
     return is_shortage(e) ? HY_CHARGE_SHORTAGE : e->fell ? HY_CHARGE_GPU_FAULT : HY_CHARGE_FAILURE;
 }
 
-static uint32_t setbacks(const struct trial *t)
+static uint32_t count_setbacks(const struct trial *t)
 {
     return t->charged[HY_CHARGE_SHORTAGE] + t->charged[HY_CHARGE_GPU_FAULT];
 }
@@ -411,14 +411,14 @@ static void wait_for_disk(struct driver *d, struct trial *t, const char *message
     snprintf(text, sizeof text, "%s", message);
     if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, HY_CHARGE_NONE, text) < 0)
         return;
-    hy_stall_begin_start(d, text);
+    hy_stall_begin_no_room(d, text);
     if (d->phase != PHASE_RUNNING)
         hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
     else
-        hy_trial_back_off(d, t, 1);
+        hy_trial_backoff(d, t, 1);
 }
 
-static void wait_for_room(struct driver *d, struct trial *t, const char *message)
+static void retry_after_shortage(struct driver *d, struct trial *t, const char *message)
 {
     char text[700];
 
@@ -429,12 +429,12 @@ static void wait_for_room(struct driver *d, struct trial *t, const char *message
         hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
         return;
     }
-    hy_trial_back_off(d, t, setbacks(t));
+    hy_trial_backoff(d, t, count_setbacks(t));
     hy_run_note(d, "trial %llu: %s; tried again", (unsigned long long)t->number, text);
 }
 
 /* A neighbour on its GPU has taken it down, or was taken down by it: nobody knows. */
-static void rise_again(struct driver *d, struct trial *t)
+static void retry_after_gpu_fault(struct driver *d, struct trial *t)
 {
     if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, HY_CHARGE_GPU_FAULT, "it fell with a neighbour on its GPU") < 0)
         return;
@@ -458,7 +458,7 @@ static void note_remark(struct driver *d, const struct trial *t, const Hy__Ended
     hy_run_note(d, "trial %llu: %s", (unsigned long long)t->number, e->remark);
 }
 
-void hy_trials_settle(struct driver *d, struct trial *t)
+void hy_trial_process_end(struct driver *d, struct trial *t)
 {
     const Hy__Ended *e = t->ended->ended;
     bool killed = e->outcome == HY__ENDED__OUTCOME__KILLED;
@@ -467,8 +467,8 @@ void hy_trials_settle(struct driver *d, struct trial *t)
 
     if (d->phase >= PHASE_ENDING || !hy_outputs_complete(t->agent, e) || hy_events_are_stalled(t))
         return; /* hy_trials_settle is called again when more has been written */
-    if (e->sent_files && !t->spoiled)
-        hy_outputs_take_checkpoint(d, t);
+    if (e->sent_files && !t->lost_file)
+        hy_outputs_install_checkpoint(d, t);
     if (killed && !t->killed) { /* not by us: its agent was asked to end */
         hy_agents_stop_placing(d, t->agent);
         hy_trials_lost(d, t, hy_agents_bye_is_charged(d, t->agent), "it was asked to end");
@@ -479,22 +479,22 @@ void hy_trials_settle(struct driver *d, struct trial *t)
         t->value = e->metric;
     }
     if (hy_is_training(d)) {
-        hy_training_settle(d, t);
+        hy_training_process_end(d, t);
         return;
     }
     if (is_full_disk(e) && t->agent->shares_files) {
         wait_for_disk(d, t, e->message);
         return;
     }
-    if (is_shortage(e) && setbacks(t) + 1 < SETBACKS_MAX) {
-        wait_for_room(d, t, e->message);
+    if (is_shortage(e) && count_setbacks(t) + 1 < SETBACKS_MAX) {
+        retry_after_shortage(d, t, e->message);
         return;
     }
-    if (e->fell && setbacks(t) + 1 < SETBACKS_MAX) {
-        rise_again(d, t);
+    if (e->fell && count_setbacks(t) + 1 < SETBACKS_MAX) {
+        retry_after_gpu_fault(d, t);
         return;
     }
-    fault = hy_trial_fault(d, t, e, text, sizeof text);
+    fault = hy_trial_find_fault(d, t, e, text, sizeof text);
     if (!fault && !killed)
         note_remark(d, t, e);
     if (hy_trial_store_metrics(d, t, t->attempt, -1, e->n_metrics, e->metrics) < 0)
@@ -510,7 +510,7 @@ void hy_trials_settle(struct driver *d, struct trial *t)
         hy_trial_end(d, t, HY_TRIAL_DONE, NULL);
 }
 
-struct trial *hy_trial_speaker(struct driver *d, struct agent *a, uint64_t number, uint32_t attempt)
+struct trial *hy_trial_find_running(struct driver *d, struct agent *a, uint64_t number, uint32_t attempt)
 {
     struct trial *t = hy_map_get(&d->trials.map, number);
 
@@ -524,13 +524,13 @@ struct trial *hy_trial_speaker(struct driver *d, struct agent *a, uint64_t numbe
 
 void hy_trials_held(struct driver *d, struct agent *a, const Hy__Held *held)
 {
-    struct trial *t = hy_trial_speaker(d, a, held->trial, held->attempt);
+    struct trial *t = hy_trial_find_running(d, a, held->trial, held->attempt);
 
     if (!t)
         return;
-    free(t->held);
+    free(t->waits_for);
     /* Without memory it is not shown, no more. */
-    t->held = *held->why ? hy_strndup(held->why, HELD_MAX) : NULL;
+    t->waits_for = *held->why ? hy_strndup(held->why, WAITS_FOR_MAX) : NULL;
     if (!*held->why)
         t->started_ms = hy_clock_ms();
     else if (!d->trials.held_noted)
@@ -541,7 +541,7 @@ void hy_trials_held(struct driver *d, struct agent *a, const Hy__Held *held)
 
 void hy_trials_ended(struct driver *d, struct agent *a, const Hy__Control *m)
 {
-    struct trial *t = hy_trial_speaker(d, a, m->ended->trial, m->ended->attempt);
+    struct trial *t = hy_trial_find_running(d, a, m->ended->trial, m->ended->attempt);
 
     if (!t)
         return;
@@ -552,12 +552,12 @@ void hy_trials_ended(struct driver *d, struct agent *a, const Hy__Control *m)
     }
     if (hy_is_training(d))
         hy_training_ended(d, t);
-    hy_trials_settle(d, t);
+    hy_trial_process_end(d, t);
 }
 
 void hy_trials_report(struct driver *d, struct agent *a, const Hy__Report *r)
 {
-    struct trial *t = hy_trial_speaker(d, a, r->trial, r->attempt);
+    struct trial *t = hy_trial_find_running(d, a, r->trial, r->attempt);
 
     if (!t || hy_trial_store_metrics(d, t, r->attempt, r->step, r->n_metrics, r->metrics) < 0)
         return;
@@ -571,24 +571,24 @@ void hy_trials_report(struct driver *d, struct agent *a, const Hy__Report *r)
 }
 
 /* Its agent has died. Not by a trial that did not run there yet, or no more. */
-static bool may_have_killed(const struct trial *t)
+static bool may_have_killed_agent(const struct trial *t)
 {
-    return !t->held && (!t->ended || t->ended->ended->outcome == HY__ENDED__OUTCOME__KILLED);
+    return !t->waits_for && (!t->ended || t->ended->ended->outcome == HY__ENDED__OUTCOME__KILLED);
 }
 
 /* It has had its agents to itself for long enough to be the one that ends them. */
-static void blame(struct driver *d, struct trial *t, const char *why)
+static void fail_suspect(struct driver *d, struct trial *t, const char *why)
 {
     char text[700];
 
     snprintf(text, sizeof text, "its agent died %u times while it ran, the last %u of them with nothing else on it, so the "
-             "trial kills it; the last time: %s", t->charged[HY_CHARGE_LOSS], t->charged[HY_CHARGE_LOSS] - ALONE_FROM, why);
+             "trial kills it; the last time: %s", t->charged[HY_CHARGE_LOSS], t->charged[HY_CHARGE_LOSS] - LOSSES_BEFORE_ALONE, why);
     hy_trial_end(d, t, HY_TRIAL_FAILED, text);
 }
 
 static void note_suspects(struct driver *d, const struct trial *t)
 {
-    if (d->trials.suspects_noted || t->charged[HY_CHARGE_LOSS] < ALONE_FROM)
+    if (d->trials.suspects_noted || t->charged[HY_CHARGE_LOSS] < LOSSES_BEFORE_ALONE)
         return;
     d->trials.suspects_noted = true;
     hy_run_note(d, "an agent died for the second time while trial %llu ran on it; it and others like it run alone on an agent from "
@@ -597,13 +597,13 @@ static void note_suspects(struct driver *d, const struct trial *t)
 
 void hy_trials_lost(struct driver *d, struct trial *t, bool died, const char *why)
 {
-    bool counts = died && d->phase == PHASE_RUNNING && may_have_killed(t);
+    bool counts = died && d->phase == PHASE_RUNNING && may_have_killed_agent(t);
     char text[700];
 
     if (d->phase >= PHASE_ENDING) { /* the run is over as the store has it */
         hy_list_remove(&t->on_agent);
-        hy_outputs_forget(d, t);
-        hy_checkpoint_forget(t);
+        hy_outputs_close(d, t);
+        hy_checkpoint_cancel(t);
         t->agent = NULL;
         return;
     }
@@ -618,7 +618,7 @@ void hy_trials_lost(struct driver *d, struct trial *t, bool died, const char *wh
     if (d->phase != PHASE_RUNNING)
         hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
     else if (counts && t->charged[HY_CHARGE_LOSS] >= LOSSES_MAX)
-        blame(d, t, why);
+        fail_suspect(d, t, why);
     else if (hy_trial_queue(d, t) == 0)
         note_suspects(d, t);
 }
@@ -627,7 +627,7 @@ void hy_trials_lost(struct driver *d, struct trial *t, bool died, const char *wh
 
 /* Some cannot be ended (a program that became root, an agent that does not
  * answer): who asked for the end is not kept waiting. */
-static void leave_the_rest(struct driver *d)
+static void abandon_trials(struct driver *d)
 {
     struct trial *t;
     size_t i = 0;
@@ -644,7 +644,7 @@ static void leave_the_rest(struct driver *d)
 void hy_trials_tick(struct driver *d, int64_t now)
 {
     if (d->phase == PHASE_STOPPING && now > d->end.stop_by)
-        leave_the_rest(d);
+        abandon_trials(d);
     if (hy_is_training(d))
         hy_training_tick(d, now);
     hy_checkpoints_tick(d);
@@ -696,8 +696,8 @@ void hy_trials_stop_all(struct driver *d)
         }
         if (all[i]->phase == TRIAL_QUEUED)
             hy_schedule_done(d->schedule, all[i]->number);
-        if (all[i]->phase == TRIAL_OVER)
-            hy_trial_end(d, all[i], all[i]->member.verdict, all[i]->member.message);
+        if (all[i]->phase == TRIAL_ENDED)
+            hy_trial_end(d, all[i], all[i]->member.end_state, all[i]->member.end_message);
         else
             hy_trial_end(d, all[i], HY_TRIAL_STOPPED, "stopped");
     }
