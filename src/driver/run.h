@@ -1,29 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The driver's inside.
+ * The driver's internal header.
  *
- * One turn of the loop: read what came in, decide, commit, send. Handlers
- * change the structs below, record what changes in the store, and queue
- * messages; a thread commits what was recorded, and then the messages leave.
- * So nobody is ever told what the store does not know.
+ * One turn of the loop: read input, decide, commit, send. Handlers change the
+ * structs below, record the changes for the store and queue messages. A thread
+ * commits what was recorded, and only then the messages are sent. So no process
+ * acts on a state that the store does not have.
  *
- *   driver.c   the process: start, the turn, the end
- *   store_commit.c   what a turn has recorded, on its way to the store; stalls
- *   trials.c   ask, place, end, retry
- *   attempt_start.c    an attempt begins
- *   training.c ranks: trials that start together, and what follows when one dies
- *   rank_group.c    the group they form: who has joined, rosters, losses
- *   cluster_nodes.c    the nodes of a cluster: where each is, and when servers may go
- *   agents.c   who is there, who is lost, who is started again
- *   address_bans.c   addresses whose agents have broken the protocol
- *   host_discovery.c  hosts that a script names, while it lasts
- *   agent_supplier.c   agents that a client starts for us
- *   resources.c     what trials need
- *   trial_output.c  what trials print and leave, on its way to files
- *   checkpoint_transfer.c  on their way to agents, for a retry
- *   tensorboard_events.c   what TensorBoard shows of them
- *   clients.c  who watches
- *   resume.c   a run that goes on
+ *   driver.c               the process: start, turn, tick, end
+ *   store_commit.c         commits of turns; stalls (a full disk, a locked store)
+ *   trials.c               asking the search, placing, ending and retrying trials
+ *   attempt_start.c        the command and environment of an attempt
+ *   training.c             runs whose trials are ranks: start together, abort, restart
+ *   rank_group.c           the group that ranks form: joins, rosters, losses
+ *   cluster_nodes.c        the nodes of a cluster: addresses, feeding, dismissal
+ *   agents.c               the table of agents, their capacity and their loss
+ *   agent_process.c        starting and restarting agents
+ *   agent_messages.c       messages from agents
+ *   agent_listen.c         the socket on which agents connect
+ *   agent_supplier.c       agents that a client starts (Spark executors)
+ *   address_bans.c         addresses whose agents have violated the protocol
+ *   host_discovery.c       hosts that a script lists (--host-discovery-script)
+ *   resources.c            slots, memory and GPUs that trials need
+ *   trial_output.c         standard output and files of trials
+ *   checkpoint_transfer.c  checkpoints sent to the agent of a retry
+ *   tensorboard_events.c   event files for TensorBoard
+ *   params_text.c          parameters in commands, directory names and JSON
+ *   search_settings.c      the search that a spec describes
+ *   clients.c              the local socket: watching, stopping
+ *   resume.c               restoring a run from the store
+ *   snapshot.c             snapshots of a run that has ended
+ *   hdfs_mirror.c          the copy of the run's directory on HDFS
  */
 #ifndef HY_DRIVER_RUN_H
 #define HY_DRIVER_RUN_H
@@ -43,10 +50,10 @@
 struct client; /* clients.c */
 
 #define TICK_MS 100
-#define STOP_MS 30000          /* for all trials to end, when the run is stopped */
-#define LOSSES_MAX 5           /* a trial whose agents die so often is to blame ... */
-#define LOSSES_BEFORE_ALONE 2           /* ... and after so many it runs with nothing else on its agent */
-#define SETBACKS_MAX 5         /* attempts that its machine or GPU cost it; then it has failed */
+#define STOP_MS 30000         /* for all trials to end when the run is stopped */
+#define LOSSES_BEFORE_ALONE 2 /* after so many deaths of its agent a trial runs alone on an agent ... */
+#define LOSSES_MAX 5          /* ... and after so many it has failed */
+#define SETBACKS_MAX 5        /* attempts lost to shortages and GPU faults; then the trial has failed */
 
 enum phase { PHASE_RUNNING, PHASE_STOPPING, PHASE_ENDING, PHASE_LEAVING };
 
@@ -376,35 +383,36 @@ struct driver {
 };
 
 /* ---- driver.c ---- */
-/* The run cannot go on: says why to all, ends the agents, leaves. */
+/* Ends the run as failed; clients get the message. */
 void hy_run_fail(struct driver *d, const struct hy_err *err);
-/* Ends the run when its trials are over (or now, for a failure). */
+/* Ends the run. The first end counts. */
 void hy_run_finish(struct driver *d, enum hy_run_state state, const char *message);
 void hy_run_stop(struct driver *d);
+/* A note in the store and the log, for users. */
 void hy_run_note(struct driver *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* What is not committed never will be: ends the run, which `resume` continues if the store is there. */
+/* What is not committed is lost: ends the run, and `resume` continues it if the store still exists. */
 void hy_run_interrupt(struct driver *d, const char *why, bool can_resume);
 void hy_run_out_of_memory(struct driver *d);
-/* How many trials there will be; -1: without end. */
+/* The number of trials; -1: unlimited. */
 int64_t hy_run_total(const struct driver *d);
 
 /* ---- store_commit.c ---- */
-/* Of a call that records a change: 0, or the run has been interrupted. */
+/* Checks the result of a call that records a change. 0, or the run has been interrupted. */
 int hy_run_check_recorded(struct driver *d, int rc);
-/* At the end of an iteration of the loop: commits what was recorded, unless a commit is under way. */
+/* At the end of a turn: commits what was recorded, unless a commit is in progress. */
 void hy_commit_turn(struct driver *d);
 void hy_commit_tick(struct driver *d, int64_t now);
-/* Is all that was recorded in the store (or never will be)? */
+/* Everything recorded is in the store, or never will be. */
 bool hy_commit_is_done(const struct driver *d);
-/* Is it worth trying again, since a person or another program can mend it? */
+/* An error that a user or another program can resolve: the write is retried. */
 bool hy_is_stall(int rc);
-/* Something cannot be written for now, and `why`; each is ended by hy_stall_end. */
+/* Something cannot be written for now. Each call is matched by one of hy_stall_end. */
 void hy_stall_begin(struct driver *d, const char *why);
 void hy_stall_end(struct driver *d);
-/* No directory can be made for a trial; ends by itself. */
+/* The directory of a trial cannot be created; ends by itself. */
 void hy_stall_begin_no_room(struct driver *d, const char *why);
 struct progress hy_run_progress(const struct driver *d);
-/* A file cannot be written, and the answer was `rc`. */
+/* The same for a file whose write returned `rc`. */
 void hy_stall_begin_file(struct driver *d, const char *path, int rc);
 
 /* ---- trials.c ---- */
@@ -412,49 +420,52 @@ void hy_trials_pump(struct driver *d);
 void hy_trials_tick(struct driver *d, int64_t now);
 void hy_trials_report(struct driver *d, struct agent *a, const Hy__Report *r);
 void hy_trials_ended(struct driver *d, struct agent *a, const Hy__Control *m);
-/* It waits at its agent for something. */
+/* The trial waits at its agent for something. */
 void hy_trials_held(struct driver *d, struct agent *a, const Hy__Held *held);
-/* Its output is complete. */
+/* Processes the end of an attempt if all its output is written; otherwise it is called again. */
 void hy_trial_process_end(struct driver *d, struct trial *t);
-/* Its agent is gone: it runs elsewhere. `died`: the agent, while its machine lived; then the trial may be to blame. */
+/*
+ * Its agent is lost: the trial runs elsewhere. `died`: the agent died while its machine was alive, so the trial may
+ * be the cause.
+ */
 void hy_trials_lost(struct driver *d, struct trial *t, bool died, const char *why);
 void hy_trials_stop_all(struct driver *d);
 struct trial *hy_trial_new(struct driver *d, uint64_t number, const struct hy_value *values);
 void hy_trial_free(struct driver *d, struct trial *t);
 int hy_trial_queue(struct driver *d, struct trial *t);
-/* 1: there is a new trial in the queue; 0: none now. */
+/* 1: a new trial is queued; 0: none for now. */
 int hy_trial_ask(struct driver *d);
-/* Only the attempt that we know to run there may speak: NULL for a stale one. */
+/* The trial if that attempt runs on that agent; NULL for a stale message. */
 struct trial *hy_trial_find_running(struct driver *d, struct agent *a, uint64_t number, uint32_t attempt);
-/* What is wrong with an attempt that ended, in a sentence; NULL: nothing. */
+/* What is wrong with an attempt that ended, for messages; NULL: nothing. */
 const char *hy_trial_find_fault(struct driver *d, const struct trial *t, const Hy__Ended *e, char *text, size_t size);
-/* What the attempt counts as if it has failed: by its own fault, what its machine lacked, or a fault on its GPU. */
+/* What a failed attempt counts as: its own failure, a shortage on its machine, or a GPU fault. */
 enum hy_charge hy_trial_charge(const Hy__Ended *e);
 int hy_trial_store_metrics(struct driver *d, struct trial *t, uint32_t attempt, int64_t step, size_t n,
                            Hy__Metric **metrics);
 /* Counts the attempt as `charge`. */
 int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_state state, enum hy_charge charge,
                          const char *message);
-/* The trial is over for good (or, STOPPED, until the run is resumed), and freed. */
+/* Ends the trial for good (STOPPED: until the run is resumed) and frees it. */
 void hy_trial_end(struct driver *d, struct trial *t, enum hy_trial_state state, const char *message);
-/* Waits before it is queued again; longer from time to time. */
+/* Queues it again after a backoff that grows with `times`. */
 void hy_trial_backoff(struct driver *d, struct trial *t, uint32_t times);
 int64_t hy_backoff_ms(uint32_t times);
 void hy_trial_kill(struct driver *d, struct trial *t);
-/* Notes that a directory name is taken. 0, -EEXIST or -ENOMEM. */
+/* Reserves a directory name. 0, -EEXIST or -ENOMEM. */
 int hy_run_take_dir(struct driver *d, const char *dir);
-/* A trial is done and has a value: is it the best so far? 0 or -ENOMEM. */
+/* With a trial that is done and has a value. 0 or -ENOMEM. */
 int hy_run_update_best(struct driver *d, const struct hy_trial_row *row);
 
 /* ---- attempt_start.c ---- */
-/* A new attempt, there: in memory and in the store. 0, or the run has been failed. */
-int hy_attempt_begin(struct driver *d, struct trial *t, const struct hy_assignment *seat);
+/* Begins an attempt there, in memory and in the store. 0, or the run has failed. */
+int hy_attempt_begin(struct driver *d, struct trial *t, const struct hy_assignment *place);
 /* Sends it to its agent. */
-void hy_attempt_send(struct driver *d, struct trial *t, const struct hy_assignment *seat);
+void hy_attempt_send(struct driver *d, struct trial *t, const struct hy_assignment *place);
 
 /* ---- training.c: runs whose spec has ranks ---- */
-#define GANG_TASK UINT64_MAX /* the schedule's number for all of them */
-#define ABORT_GRACE_MS 5000     /* to end by themselves when one is lost */
+#define GANG_TASK UINT64_MAX /* the schedule's number for all ranks together */
+#define ABORT_GRACE_MS 5000  /* for ranks to end by themselves when the training is aborted */
 
 static inline bool hy_is_training(const struct driver *d)
 {
@@ -464,36 +475,38 @@ static inline bool hy_is_elastic(const struct driver *d)
 {
     return d->spec->ranks_min > 0;
 }
-/* Its attempt runs, as far as we know, and it can be told something. */
+/* Its attempt runs and its agent is connected. */
 bool hy_rank_is_alive(const struct trial *t);
-/* All ranks that are not over for good, by number; free it. NULL: the run has been failed. */
+/* All ranks that have not ended for good, by number; free it. NULL: the run has failed. */
 struct trial **hy_training_ranks(struct driver *d, size_t *ret_count);
-/* What all of them need, at least. */
+/* What the smallest allowed number of ranks needs. */
 struct hy_need hy_training_need(const struct driver *d);
-/* Which agents there are is known now: an elastic one may begin with fewer ranks. */
+/* All agents are known: an elastic training may start with fewer ranks. */
 void hy_training_shrink_to_fit(struct driver *d);
-/* It is too early, says `why`, and machines may yet join. */
+/* Too few machines for now, and more may join. */
 void hy_training_wait_for_machines(struct driver *d, const struct hy_err *why);
-/* Makes the ranks and queues them, when it is time. */
+/* Creates the ranks and queues them when it is time. */
 void hy_training_pump(struct driver *d);
-/* There is room for all. */
+/* There is room for all ranks. */
 void hy_training_start(struct driver *d, const struct hy_placement *gang);
-/* Is there to be another one, if there is room? */
+/* Whether one more rank is started if there is room. */
 bool hy_training_needs_ranks(const struct driver *d);
 void hy_training_tick(struct driver *d, int64_t now);
-/* Its Ended is here, though not yet all that it printed. */
+/* The Ended message of a rank, before all its output has arrived. */
 void hy_training_ended(struct driver *d, struct trial *t);
 void hy_training_process_end(struct driver *d, struct trial *t);
-/* Its agent is gone. */
+/* The rank's agent is lost. */
 void hy_training_lost(struct driver *d, struct trial *t, bool died, const char *why);
-/* Nobody can go on, because of `cause`: the others are told, and soon killed.
- * Takes `why`; NULL: there is no memory for it. */
+/*
+ * Ends all ranks because of `cause`: they are notified, and killed after ABORT_GRACE_MS. Takes `why`; NULL: out of
+ * memory.
+ */
 void hy_training_abort_take(struct driver *d, const struct trial *cause, enum hy_charge charge, char *why);
-/* It has left in order and was needed: it has failed, although its exit status is 0. */
+/* The rank left in an orderly way but was still needed: it has failed in spite of exit status 0. */
 void hy_training_fail_rank(struct driver *d, struct trial *t);
-/* Those that wait may wait in vain: then they hear why. */
+/* Aborts the training if ranks wait for one that has ended. */
 void hy_training_check_deadlock(struct driver *d);
-/* All trials are over: ends the run. */
+/* All trials have ended: ends the run. */
 void hy_training_finish(struct driver *d);
 
 /* ---- cluster_nodes.c: trainings whose spec has roles ---- */
@@ -501,72 +514,71 @@ static inline bool hy_is_cluster(const struct driver *d)
 {
     return hy_spec_is_cluster(d->spec);
 }
-/* It is there; all get the list when everybody is. */
+/* Records the address of a node; when all have joined, each gets the list. */
 void hy_nodes_join(struct driver *d, struct trial *t, const Hy__Control *m);
-/* It does nothing of its own any more. */
+/* The node only serves others from now on. */
 void hy_nodes_set_server(struct driver *d, struct trial *t);
 void hy_nodes_set_done(struct driver *d, struct trial *t);
-/* No more rows are fed: all of them hear it, also those that are not there yet. */
+/* No more rows are fed: all nodes are notified, and later ones when they join. */
 void hy_nodes_end_feed(struct driver *d);
-/* Who fed them has gone without a word. */
+/* The feeding process has disconnected without ending the feed. */
 void hy_nodes_feeder_lost(struct driver *d);
-/* One is over: those that only serve the others may go when these are done. */
+/* Dismisses the servers when all workers are done. */
 void hy_nodes_check_done(struct driver *d);
 void hy_nodes_tick(struct driver *d, int64_t now);
 
 /* ---- rank_group.c ---- */
-/* What a rank or node says of where it is: not too many, none too long. */
+/* Within the limits on their number and length. */
 bool hy_are_valid_addresses(char *const *list, size_t n);
-/* To the agent of its attempt. */
+/* Through the agent of the rank's attempt. */
 void hy_rank_send(struct driver *d, struct trial *t, Hy__GroupWord *word);
 /* "rank 2 on b", "worker 0 on b". */
 #define HY_RANK_NAME_MAX 320
 char *hy_rank_name(const struct driver *d, const struct trial *t, char name[HY_RANK_NAME_MAX]);
 void hy_ranks_on_message(struct driver *d, struct agent *a, const Hy__Control *m);
-/* It has died; `how` goes behind its name: "was ended by signal 9". */
+/* `how` follows the name of the rank: "was ended by signal 9". */
 void hy_rank_died(struct driver *d, struct trial *t, enum hy_charge charge, const char *how);
-/* An elastic training goes on without it, because of `why`: "its machine has fewer slots now". */
+/* An elastic training continues without it. `why`: "its machine has fewer slots now". */
 void hy_rank_displace(struct driver *d, struct trial *t, const char *why);
-/* All that are there hear it. */
+/* Notifies all other ranks that have joined. */
 void hy_ranks_notify_lost(struct driver *d, const struct trial *lost, const char *why);
-/* Is anybody else in it, or waits to be? */
+/* Whether another rank is in the group or waits to join it. */
 bool hy_ranks_has_others(const struct driver *d, const struct trial *t);
-/* Sends rosters if everybody is there. */
+/* Sends rosters if all awaited ranks have joined. */
 void hy_ranks_form_group(struct driver *d);
-/* A new attempt begins, or there will be none. */
+/* Before a new attempt, or when the trial is freed. */
 void hy_rank_reset(struct trial *t);
 
 /* ---- agents.c ---- */
 int hy_agents_open(struct driver *d, struct hy_err *err);
-/* There may be so many that a client starts; those that there are stay. */
+/* The supplier can start so many agents; existing ones stay. */
 void hy_agents_request(struct driver *d, uint32_t count);
-/* Nobody has come for a while: will those do that are here? */
+/* No agent has joined for a while: can the present ones run the trials? */
 void hy_agents_check_supply_suffices(struct driver *d);
 void hy_agents_tick(struct driver *d, int64_t now);
+/* To all, at the end of the run. */
 void hy_agents_send_bye(struct driver *d);
-/* It is ending its trials and will say goodbye: nothing more is started there. */
+/* It is ending its trials and will leave: no trial is placed there any more. */
 void hy_agents_stop_placing(struct driver *d, struct agent *a);
-/* Has every agent gone? */
+/* No agent is connected and no process runs. */
 bool hy_agents_have_left(struct driver *d);
 void hy_agents_free(struct driver *d);
 int hy_agents_send(struct agent *a, const Hy__Control *m);
-/* Its process has ended. */
 void hy_agents_process_ended(struct driver *d, uint64_t id, enum hy_agent_end end, const char *why);
-/* An end that it has announced counts against its trials if nobody but them or the user can have asked for it. */
+/* Whether an end that the agent announced counts against its trials: only they or the user can have caused it. */
 bool hy_agents_bye_is_charged(const struct driver *d, const struct agent *a);
 
-/* It has sent what no agent may: it is dropped when this message, or this turn, is over. */
+/* It has sent a message that no agent may send: it is disconnected after this message, or at the next tick. */
 void hy_agent_set_violation(struct agent *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* A host that the discovery script names; `host`: NULL for this machine. 0 or -ENOMEM. */
+/* A host of the discovery script; `host`: NULL for this machine. 0 or -ENOMEM. */
 int hy_agents_add_host(struct driver *d, const char *name, const char *host, uint32_t slots);
-/* It has so many slots from now on. */
 void hy_agents_resize(struct driver *d, struct agent *a, uint32_t slots);
-/* It is not named any more: its ranks end, and it is not started again. */
+/* The script does not list it any more: its ranks end, and it is not restarted. */
 void hy_agents_remove_host(struct driver *d, struct agent *a);
-/* No rank is started there for a while, and longer each time. */
+/* No rank is placed there for a while, which grows each time. */
 void hy_agents_start_cooldown(struct driver *d, struct agent *a);
-/* Machines may yet come: by --listen, or by discovery. */
+/* More machines may join: by --listen or by discovery. */
 bool hy_agents_may_still_join(const struct driver *d);
 
 /* ---- host_discovery.c ---- */
@@ -578,17 +590,17 @@ struct hy_discovered {
     struct hy_discovered_host *rows;
     size_t count;
 };
-/* What a script prints: lines of "HOST" (with `slots`; 0: it must say them) or "HOST:SLOTS". 0, -EINVAL with a sentence, -ENOMEM. */
+/* Parses lines of "HOST" (with `slots`; 0: it must be given) or "HOST:SLOTS". 0, -EINVAL with a message, -ENOMEM. */
 int hy_discovered_parse(const char *text, uint32_t slots, struct hy_discovered *ret, struct hy_err *err);
 void hy_discovered_done(struct hy_discovered *hosts);
 int hy_discovery_open(struct driver *d, struct hy_err *err);
 void hy_discovery_tick(struct driver *d, int64_t now);
-/* Ends the script, if it runs. The loop must run once more for its handles. */
+/* Kills the script if it runs. The loop must run once more for its handles. */
 void hy_discovery_stop(struct driver *d);
 void hy_discovery_free(struct driver *d);
 
 /* ---- address_bans.c ---- */
-/* Agents that join by themselves from there are refused for a while, and for longer each time. Returns the seconds. */
+/* Agents that join by themselves from there are refused for a while, which grows each time. Returns the seconds. */
 int hy_address_ban(struct driver *d, const char *address);
 bool hy_address_is_banned(const struct driver *d, const char *address);
 
@@ -596,112 +608,117 @@ bool hy_address_is_banned(const struct driver *d, const char *address);
 int hy_supply_start(struct driver *d, const struct hy_agent_order *order, struct hy_err *err);
 void hy_supply_stop(struct driver *d, uint64_t id);
 void hy_supply_offered(struct driver *d, struct client *c, const Hy__Supply *offer);
+/* An agent of the supplier has ended, or (id 0) the supplier has failed. */
 void hy_supply_agent_ended(struct driver *d, const Hy__AgentOver *over);
-/* Who has supplied is not connected any more. */
+/* The supplier has disconnected. */
 void hy_supply_lost(struct driver *d);
-/* Starts a session where the run is to have one of its own. */
+/* Starts a Spark session for the run, if spec->master. */
 int hy_supply_open(struct driver *d, struct hy_err *err);
 void hy_supply_tick(struct driver *d, int64_t now);
 
 /* ---- resources.c ---- */
-/* What the next attempt needs; NULL: any trial's first. */
+/* What the next attempt needs; NULL: the first attempt of any trial. */
 struct hy_need hy_run_need(const struct driver *d, const struct trial *t);
-/* How many slots this machine has for the run. */
+/* The slots of this machine for the run. */
 uint32_t hy_run_local_slots(const struct driver *d);
-/* 0, or -ENOSPC and which of it the machines here do not have. */
+/* 0, or -ENOSPC and what the machines lack. */
 int hy_run_shortage(const struct driver *d, struct hy_err *err);
-/* Tells people once that GPUs lie idle or are fought over. */
+/* Notes once that trials share GPUs without leases. */
 void hy_run_note_gpus(struct driver *d, const struct agent *a);
-/* A run on this machine alone whose trials want more GPUs than it has: refused before there is a run. */
+/* Before a run on this machine alone is created: it has as many GPUs as a trial needs. */
 int hy_run_check_gpus(const Hy__RunSpec *spec, struct hy_err *err);
 
 /* ---- trial_output.c ---- */
 void hy_outputs_open(struct driver *d, struct agent *a, const Hy__Output *o);
 void hy_outputs_data(struct driver *d, struct agent *a, uint32_t stream, const uint8_t *bytes, size_t n);
-/* Is everything there that the agent says it sent? */
+/* Everything that the agent sent has arrived and is written. */
 bool hy_outputs_complete(struct agent *a, const Hy__Ended *e);
-/* The attempt has left its files: its checkpoint takes the place of the one before it. */
+/* The attempt has sent its files: its checkpoint replaces the previous one. */
 void hy_outputs_install_checkpoint(struct driver *d, struct trial *t);
-/* The attempt is settled or lost: closes what is open. */
+/* The attempt has ended or is lost. */
 void hy_outputs_close(struct driver *d, struct trial *t);
 void hy_outputs_agent_lost(struct agent *a);
-/* The attempt that was to leave a checkpoint is lost: removes what has come of it. */
+/* Of an attempt that was lost before its checkpoint was complete. */
 void hy_outputs_remove_partial_checkpoint(struct driver *d, const struct trial *t);
-/* Every second: what there was no room for. */
+/* Every second: outputs that are stalled. */
 void hy_outputs_retry(struct driver *d);
-/* Those that have had their share of a turn. */
+/* Outputs that have used up their share of the last turn. */
 void hy_outputs_continue(struct driver *d);
-/* A file below the run's folder cannot be written: fails the run, with the sentence. */
+/* A file in the run's directory cannot be written: fails the run. */
 void hy_outputs_write_failed(struct driver *d, const char *path, int rc);
-/* Or it is the trial's own doing, and the run goes on. */
+/* The trial itself has caused the error, and the run continues. */
 bool hy_outputs_is_trial_error(int rc);
 
 /* ---- checkpoint_transfer.c ---- */
 /*
- * Sends a trial's checkpoint to an agent that does not see the project folder; fills start->files. 0, -ENOMEM, or
- * -ECANCELED: it cannot be sent, and the trial fails in the next tick.
+ * Sends the checkpoint of a trial to an agent that does not share files; fills start->files. 0, -ENOMEM, or
+ * -ECANCELED: it cannot be sent, and the trial fails at the next tick.
  */
 int hy_checkpoint_send(struct driver *d, struct agent *a, struct trial *t, Hy__Start *start);
-void hy_checkpoint_free_files(Hy__Start *start); /* frees what the call above made */
+/* Frees start->files. */
+void hy_checkpoint_free_files(Hy__Start *start);
+/* The stream has room. */
 void hy_checkpoint_continue(struct agent *a, uint32_t stream);
 /* Fails trials whose checkpoint cannot be read or sent. */
 void hy_checkpoints_tick(struct driver *d);
-/* The attempt is over. */
+/* The attempt has ended. */
 void hy_checkpoint_cancel(struct trial *t);
 void hy_checkpoints_agent_lost(struct agent *a);
 
 /* ---- tensorboard_events.c ---- */
-/* An attempt begins: a new file with its hyperparameters, instead of the one before. */
+/* An attempt begins: a new file with its hyperparameters replaces that of the previous attempt. */
 void hy_events_start(struct driver *d, struct trial *t);
-/* A value it has reported; a step below 0: the next one of that name. */
+/* A reported value; step < 0: the next one of that name. */
 void hy_events_scalar(struct trial *t, const char *name, int64_t step, double value);
 void hy_events_attempt_over(struct trial *t);
-/* The trial is over: its result and how it ended. */
+/* The trial has ended: writes its result and its status. */
 void hy_events_end(const struct driver *d, struct trial *t, enum hy_trial_state state);
+/* The trial is freed; its events stay until they are written. */
 void hy_events_detach(const struct driver *d, struct trial *t);
 /* At the end of a turn: what it has added ... */
 void hy_events_seal(struct driver *d);
-/* ... is written, when it is committed. */
+/* ... is written when the turn is committed. */
 void hy_events_flush(struct driver *d);
-/* Every second: what there was no room for. */
+/* Every second: event files that are stalled. */
 void hy_events_retry(struct driver *d);
-/* Its trial is not finished before it is written. */
+/* Then the trial has not ended yet. */
 bool hy_events_are_stalled(const struct trial *t);
 /* At the end of the driver: what was never committed is not written. */
 void hy_events_discard(struct driver *d);
-/* Is everything of trials that are over in its file? */
+/* The event files of all trials that have ended are complete. */
 bool hy_events_all_written(const struct driver *d);
 
 /* ---- clients.c ---- */
 int hy_clients_open(struct driver *d, struct hy_err *err);
-/* Packs an update of what the driver knows now, if one is due ... */
+/* Packs an update if one is due ... */
 void hy_clients_prepare(struct driver *d);
-/* ... and sends it, when all that it tells is committed. */
+/* ... and sends it when the turn is committed. */
 void hy_clients_send(struct driver *d);
-/* The run has ended: the last update, to all. */
+/* The run has ended: sends the last update to all. */
 void hy_clients_end(struct driver *d);
-/* Sends driver.notice to all. */
+/* Sends driver.stalls.notice to all. */
 void hy_clients_notify(struct driver *d);
 int hy_client_send(struct client *c, const Hy__ClientAnswer *answer);
 
 /* ---- resume.c ---- */
+/* Repeats the search as the store has it, and queues what has not ended. */
 int hy_run_restore(struct driver *d, struct hy_err *err);
 
 /* ---- snapshot.c ---- */
-/* Of a run whose end is committed; only the first call does something. */
+/* Of a run whose end is committed; only the first call has an effect. */
 void hy_snapshot_begin(struct driver *d);
 bool hy_snapshot_is_over(const struct driver *d);
 void hy_snapshot_free(struct driver *d);
 
-/* ---- hdfs_mirror.c: a project on HDFS; all do nothing for one that is just a folder ---- */
+/* ---- hdfs_mirror.c: a project on HDFS; without one, all functions do nothing ---- */
 /* Blocks: for the start of a run. */
 int hy_mirror_open(struct driver *d, struct hy_err *err);
 void hy_mirror_tick(struct driver *d, int64_t now);
-/* Of a run that has ended: all its files are there, or it is no use to wait. */
+/* After the end of the run: all files are copied, or retrying is pointless. */
 bool hy_mirror_is_complete(struct driver *d);
-/* The run's folder as people know it. */
+/* The run's directory, as users see it. */
 const char *hy_mirror_logdir(const struct driver *d);
-/* What waits for HDFS in the pool gives up; then the loop comes to its end, and it can be freed. */
+/* Work in the thread pool that waits for HDFS gives up, so that the loop can end. */
 void hy_mirror_stop(struct driver *d);
 void hy_mirror_free(struct driver *d);
 
