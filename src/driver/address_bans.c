@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Addresses whose agents have broken the protocol. An agent that joins by itself
- * picks its own name, so that only its address can be refused. Agents from there
- * that are here already stay, and so do those that an engine starts.
+ * Addresses whose agents have violated the protocol. An agent that joins by
+ * itself chooses its own name, so only its address can be banned. Agents from
+ * there that are already connected stay, and so do those that an engine starts.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #define FIRST_S 10
 #define LONGEST_S 600
 
-/* The address without its port, which is another one for each connection. */
+/* The address without its port, which differs for each connection. */
 static void host_part(const char *address, char host[sizeof((struct address_ban *)0)->address])
 {
     const char *colon = strrchr(address, ':');
@@ -29,7 +29,7 @@ static const struct address_ban *find(const struct driver *d, const char *host)
     return NULL;
 }
 
-/* The one that may join the soonest makes room. */
+/* If the table is full, the ban that ends first is replaced. */
 static struct address_ban *find_or_replace(struct driver *d, const char *host)
 {
     struct address_ban *found = (struct address_ban *)find(d, host), *soonest = &d->bans[0];

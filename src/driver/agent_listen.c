@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The socket on which agents connect, and the keys with which they prove who they are. */
+/* The socket on which agents connect, and the keys with which they authenticate. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static int parse_listen_address(const char *text, char *address, size_t size, ui
     return 0;
 }
 
-/* Hosts come from where ssh reached them, by IPv6 as well: "::" takes both. */
+/* Hosts connect to the address from which ssh reached them, which may be IPv6: "::" accepts both. */
 int hy_agents_listen(struct driver *d, struct hy_err *err)
 {
     const char *text = d->spec->listen ? d->spec->listen : "";

@@ -23,7 +23,7 @@ static struct hy_log_limit connections_log = {.burst = 1000, .every_ms = 1000};
 
 /* ---- goodbyes ----------------------------------------------------------------------------------- */
 
-/* May the agent wait for the next run of this run's client? */
+/* Whether the agent may stay for the next run of the same client. */
 static bool may_wait_on_standby(const struct driver *d, const struct agent *a)
 {
     return d->phase == PHASE_LEAVING && a->is_managed && !a->host_spec && !*d->spec->engine && *d->spec->client &&
@@ -58,9 +58,8 @@ static void announce_function(struct driver *d, struct agent *a, Hy__Welcome *w)
     w->n_serve = d->spec->n_argv + 1;
 }
 
-/* As much as there is room for; on_room goes on. Until it is all there the agent
- * says nothing, and by a slow network that may take long: it is not late as long
- * as it takes something. */
+/* Sends as much as there is room for; on_room continues. The agent sends nothing until it has all of it, which
+ * takes long on a slow network: it is not late as long as it makes progress. */
 static void send_function(struct driver *d, struct agent *a)
 {
     const ProtobufCBinaryData *f = &d->spec->function;
@@ -84,7 +83,7 @@ static void send_function(struct driver *d, struct agent *a)
 
 /* ---- connecting --------------------------------------------------------------------------------- */
 
-/* An agent that joins by itself. NULL: it may not, or there is no memory for it. */
+/* An agent that joins by itself. NULL: it is banned, there are too many, or out of memory. */
 static struct agent *add_joining_agent(struct driver *d, struct hy_peer *p)
 {
     struct agent *a;
@@ -97,7 +96,7 @@ static struct agent *add_joining_agent(struct driver *d, struct hy_peer *p)
     return joined < JOINED_MAX ? hy_agent_new(d, hy_peer_identity(p), hy_peer_address(p), 0) : NULL;
 }
 
-/* On this machine cores are shared with other runs. Who asks for more trials than there are cores has several on each. */
+/* Runs share the cores of this machine by leases. With more slots than cores, several trials share a core. */
 static void offer_core_leases(const struct driver *d, Hy__Welcome *w, char *holder)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -127,7 +126,7 @@ static void on_up(void *arg, struct hy_peer *p)
     a->function_sent = 0;
     a->has_info = false;
     hy_peer_set_data(p, a);
-    if (d->phase >= PHASE_ENDING) { /* it comes too late */
+    if (d->phase >= PHASE_ENDING) { /* it joins too late */
         hy_agent_send_bye(d, a);
         return;
     }
@@ -168,7 +167,7 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
         return;
     a->has_info = true;
     if (a->discovered_slots)
-        has.slots = a->discovered_slots; /* perhaps they have changed since it was started */
+        has.slots = a->discovered_slots; /* they may have changed since it was started */
     if (strcmp(info->version, HY_VERSION) != 0)
         hy_run_note(d, "agent %s is hopyard %s, this is %s", a->name, info->version, HY_VERSION);
     if ((!a->is_managed || *d->spec->engine) && *info->name) {
@@ -185,7 +184,7 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
     a->shares_files = info->shares_files;
     if (hy_schedule_agent_add(d->schedule, a->id, &has) < 0) {
         hy_warn_limited("an agent cannot be used agent=%s slots=%u", a->name, info->slots);
-        hy_agent_send_bye(d, a); /* the next one, perhaps */
+        hy_agent_send_bye(d, a); /* another agent may be usable */
         return;
     }
     a->in_schedule = true;
@@ -208,7 +207,7 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
 
 /* ---- leaving ------------------------------------------------------------------------------------ */
 
-/* It outlives us, and is not ours any more. */
+/* The agent outlives the driver. */
 static void leave_on_standby(struct driver *d, struct agent *a)
 {
     pid_t pid = hy_engine_release(d->agents.engine, a->id);
@@ -219,7 +218,7 @@ static void leave_on_standby(struct driver *d, struct agent *a)
     a->process_runs = false;
 }
 
-/* It ends by its own decision; what it had to say came before. */
+/* The agent ends by its own decision; all its messages have arrived. */
 static void on_bye(struct driver *d, struct agent *a, const Hy__Bye *bye)
 {
     hy_log_within(&connections_log, HY_LOG_INFO, "agent says goodbye agent=%s why=%s", a->name, bye->why);
@@ -229,7 +228,7 @@ static void on_bye(struct driver *d, struct agent *a, const Hy__Bye *bye)
     hy_peer_close(a->peer, 0);
     if (bye->on_standby && a->process_runs && may_wait_on_standby(d, a))
         leave_on_standby(d, a);
-    /* Spark may wait with it for another executor. */
+    /* otherwise Spark may restart it on another executor */
     if (*d->spec->engine && d->phase == PHASE_RUNNING && a->process_runs && !a->released)
         hy_agent_process_stop(d, a);
     hy_agent_lost(d, a, hy_agents_bye_is_charged(d, a), bye->why);
@@ -249,14 +248,14 @@ static void on_lost(void *arg, struct hy_peer *p, const char *why)
         return;
     }
     hy_run_note(d, "agent %s is gone (%s); its trials run elsewhere", a->name, why);
-    if (a->process_runs) /* it lives but cannot be reached: its exit starts another */
+    if (a->process_runs) /* it is alive but unreachable: another one is started when it has ended */
         hy_agent_process_stop(d, a);
     hy_agent_lost(d, a, false, why); /* its machine may be gone */
 }
 
 /* ---- messages ----------------------------------------------------------------------------------- */
 
-/* The run keeps a limited number of notes, and an agent that has gone wrong shall not use them up. */
+/* The number of notes of a run is limited; a faulty agent must not use them up. */
 static void on_note(struct driver *d, struct agent *a, const Hy__Note *note)
 {
     if (a->notes++ < AGENT_NOTES_MAX)
@@ -304,7 +303,7 @@ static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
         on_note(d, a, m->note);
         break;
     default:
-        break; /* a newer agent's word that we do not know */
+        break; /* from a newer version of the agent */
     }
     hy_agent_drop_if_violated(d, a);
 }

@@ -28,7 +28,7 @@ static int request_process(struct driver *d, const struct hy_agent_order *order,
     return *d->spec->engine ? hy_supply_start(d, order, err) : hy_engine_start(d->agents.engine, order, err);
 }
 
-/* What is not our descendant would outlive us, if we were killed. */
+/* A process that is not a descendant of the driver would survive a kill -9 of the driver. */
 static void register_with_reaper(struct driver *d, const struct agent *a)
 {
     int pidfd = hy_engine_adopted(d->agents.engine, a->id), rc = pidfd < 0 ? 0 : hy_reaper_adopt(pidfd);
@@ -45,8 +45,7 @@ static void start_process(struct driver *d, struct agent *a)
     struct hy_err err = {0};
     char identity[64];
 
-    /* A new name, and so a new key, for each process: one that is lost can
-     * never speak for the one that follows it. */
+    /* A new identity, and so a new key, for each process: a lost agent can never impersonate its successor. */
     snprintf(identity, sizeof identity, "agent-%llu-%d-%lld", (unsigned long long)a->id, a->restarts, (long long)hy_clock_wall_ms());
     free(a->identity);
     a->identity = hy_strdup(identity);
@@ -56,7 +55,7 @@ static void start_process(struct driver *d, struct agent *a)
     a->process_died = false;
     a->bye_reason[0] = '\0';
     if (!a->identity || hy_key_derive(d->agents.key, a->identity, order.key) < 0 || request_process(d, &order, &err) < 0) {
-        if (*d->spec->engine && err.code && err.code != -ENOMEM) { /* who starts them is just going: another may come */
+        if (*d->spec->engine && err.code && err.code != -ENOMEM) { /* the supplier is leaving */
             a->restart_at = hy_clock_ms() + RESTART_FIRST_MS;
             return;
         }
@@ -102,8 +101,8 @@ static void abandon(struct driver *d, struct agent *a, const char *why)
         hy_run_fail(d, &err);
 }
 
-/* A host that was here once may be rebooting: it is tried as long as the run
- * lasts. One that never answered is given up, and so is this machine. */
+/* A host that has joined once may be rebooting: it is retried as long as the run lasts. A host that never joined is
+ * abandoned after a few attempts, and so is the local machine. */
 void hy_agent_process_restart_later(struct driver *d, struct agent *a, const char *why)
 {
     int times = a->restarts + a->drops;
@@ -124,9 +123,8 @@ void hy_agent_process_restart_later(struct driver *d, struct agent *a, const cha
         hy_run_note(d, "agent %s cannot be reached (%s); it is tried again every %d s", a->name, why, RESTART_MAX_MS / 1000);
 }
 
-/* Until its link is gone too the agent lives: ssh broke, or somebody has killed
- * its reaper and it is about to say goodbye. When ssh broke and the link with
- * it, it still lives for its lease, and so do its trials. */
+/* The agent is alive until its connection is closed as well: ssh has failed, or its reaper was killed and its Bye
+ * follows. If the connection fails together with ssh, the agent and its trials stay alive until the lease expires. */
 void hy_agents_process_ended(struct driver *d, uint64_t id, enum hy_agent_end end, const char *why)
 {
     struct agent *a = hy_map_get(&d->agents.map, id);
@@ -141,21 +139,21 @@ void hy_agents_process_ended(struct driver *d, uint64_t id, enum hy_agent_end en
     snprintf(a->process_end, sizeof a->process_end, "%s", over ? last : "");
     a->process_died = end == HY_AGENT_DIED;
     if (over && *why && *d->spec->engine && a->has_joined && !a->released && d->phase == PHASE_RUNNING)
-        hy_run_note(d, "agent %s: %s", a->name, why); /* the agent itself cannot know what Spark did to it */
+        hy_run_note(d, "agent %s: %s", a->name, why); /* the agent itself cannot know why Spark ended it */
     if (!a->peer)
         hy_agent_process_restart_later(d, a, last);
 }
 
 /* ---- which processes are started, and when ------------------------------------------------------ */
 
-/* Local agents of an earlier driver of this run hold its lock as long as any
- * of their trials lives; until then nothing new is started beside them. */
+/* Local agents of an earlier driver of this run hold its lock as long as one of their trials is alive; until then
+ * no agent is started on this machine. */
 static bool have_earlier_agents_ended(struct driver *d)
 {
     return d->files.hold_fd < 0 || flock(d->files.hold_fd, LOCK_EX | LOCK_NB) == 0;
 }
 
-/* An ssh that hangs would be waited for without end. */
+/* An ssh that hangs would never end. */
 static void stop_late_processes(struct driver *d, int64_t now)
 {
     struct agent *a;
@@ -173,8 +171,8 @@ static void stop_late_processes(struct driver *d, int64_t now)
     }
 }
 
-/* Some at a time: each is a thread and a job where it is started. And no more than have something to do, as far as can
- * be told from the slots of those that are here. */
+/* A limited number at a time: each needs a thread and a job in the supplier. And no more than there is work for,
+ * estimated by the slots of the present agents. */
 bool hy_agent_process_may_request(struct driver *d)
 {
     uint64_t waits = 0, here = 0, slots = 0, left;
@@ -198,7 +196,7 @@ static bool may_start(struct driver *d, const struct agent *a)
     return a->host_spec || a->restarts || have_earlier_agents_ended(d);
 }
 
-/* Nothing more will come for those who have nothing to do: their executors are of use to others. */
+/* There is no more work for them: their executors are free for other applications. */
 static void release_idle(struct driver *d)
 {
     struct agent *a;
@@ -208,14 +206,14 @@ static void release_idle(struct driver *d)
             continue;
         a->released = true;
         a->restart_at = 0;
-        if (!a->in_schedule && a->process_runs) /* it has not come up yet */
+        if (!a->in_schedule && a->process_runs) /* it has not joined yet */
             hy_agent_process_stop(d, a);
         hy_agents_stop_placing(d, a);
         hy_agent_send_bye(d, a);
     }
 }
 
-/* All that had something to do are lost, and it is to be done again. */
+/* All agents with work are lost, and the work is to be repeated. */
 static void request_released_again(struct driver *d)
 {
     struct agent *a;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Agents that a client starts for us, since only its process can: on the
- * executors of its SparkSession. It is told which, and says when one is over;
- * whether there is to be another is our decision, as with any engine.
+ * Agents that a client starts, since only its process can: on the executors of
+ * its SparkSession. The driver requests each agent and receives a message when
+ * one has ended; whether it is replaced is the driver's decision, as with any
+ * engine.
  *
- * When it has gone, the agents it has started go on as long as they can be
- * reached. Another may come, and start those that are missing.
+ * When the supplier disconnects, its agents stay as long as they are reachable.
+ * Another supplier may connect and start the missing ones.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,8 +16,8 @@
 #include "driver/run.h"
 
 #define AGENTS_MAX 10000u
-#define QUIET_MS 15000    /* before it says what it waits for */
-#define MISSING_MAX_MS 60000 /* with nobody who starts agents, and none here */
+#define QUIET_MS 15000    /* before a note says that the run waits */
+#define MISSING_MAX_MS 60000 /* without a supplier and without an agent */
 
 int hy_supply_start(struct driver *d, const struct hy_agent_order *order, struct hy_err *err)
 {
@@ -25,7 +26,7 @@ int hy_supply_start(struct driver *d, const struct hy_agent_order *order, struct
     int rc;
 
     start.id = order->id;
-    start.name = (char *)"executor"; /* it gets a number and a host; one that was here has them in its name */
+    start.name = (char *)"executor"; /* the agent appends a number and its host */
     start.identity = (char *)order->identity;
     start.key.data = (uint8_t *)order->key;
     start.key.len = sizeof order->key;
@@ -63,7 +64,7 @@ static void accept_supplier(struct driver *d, struct client *c, const Hy__Supply
     d->supply.missing_since = 0;
 }
 
-/* More agents than can have a trial at the same time would only stand by. */
+/* More agents than trials that can run at the same time would be idle. */
 static uint32_t limit_to_useful(struct driver *d, uint32_t agents)
 {
     int64_t most = hy_is_training(d) && d->spec->ranks_max ? d->spec->ranks_max : hy_run_total(d);
@@ -111,7 +112,7 @@ void hy_supply_agent_ended(struct driver *d, const Hy__AgentOver *over)
     hy_run_fail(d, &err);
 }
 
-/* It has ended, and nobody is left to say why. */
+/* The session has ended without reporting a reason. */
 static void fail_for_session(struct driver *d)
 {
     struct hy_err err = {0};
@@ -148,9 +149,9 @@ void hy_supply_lost(struct driver *d)
             hy_agents_process_ended(d, a->id, HY_AGENT_UNREACHED, "the session that it was started by is gone");
 }
 
-/* ---- a session of the run's own ------------------------------------------------------------- */
+/* ---- a session that the driver starts -------------------------------------------------------- */
 
-/* As long as it is connected it says by itself what goes wrong. */
+/* As long as it is connected it reports errors itself. */
 static void on_session_exit(uv_process_t *h, int64_t status, int signal)
 {
     struct driver *d = h->data;
@@ -162,7 +163,7 @@ static void on_session_exit(uv_process_t *h, int64_t status, int signal)
         fail_for_session(d);
 }
 
-/* It ends when its connection does. */
+/* The session ends when its connection to the driver does. */
 int hy_supply_open(struct driver *d, struct hy_err *err)
 {
     char run[32], agents[32], memory[32], gpus[32];
@@ -197,7 +198,7 @@ static bool has_connected_agent(struct driver *d)
     return false;
 }
 
-/* A cluster that is full looks like one that does nothing. */
+/* A busy cluster is hard to tell from one that does nothing. */
 static void note_waiting(struct driver *d, int64_t now)
 {
     struct agent *a;
@@ -211,7 +212,7 @@ static void note_waiting(struct driver *d, int64_t now)
     hy_run_note(d, "it waits for executors: Spark has started none yet");
 }
 
-/* Nobody starts agents, and none is here. For 60 s another session may come; `show` says that it waits. */
+/* No supplier and no agent. Another session may connect within 60 s; `hopyard show` displays that the run waits. */
 static void handle_missing_supply(struct driver *d, int64_t now)
 {
     char help[100], text[160];
@@ -240,6 +241,6 @@ void hy_supply_tick(struct driver *d, int64_t now)
     }
     note_waiting(d, now);
     if (d->supply.supplier || uv_is_active((uv_handle_t *)&d->supply.session))
-        return; /* a session of our own may take its time, and says when it is over */
+        return; /* starting a session takes long, and on_session_exit handles its end */
     handle_missing_supply(d, now);
 }

@@ -40,7 +40,7 @@ struct agent *hy_agent_new(struct driver *d, const char *identity, const char *n
 
 void hy_agent_free(struct driver *d, struct agent *a)
 {
-    hy_list_each(it, &a->trials) /* of a run that ended without them: a trial outlives its agent */
+    hy_list_each(it, &a->trials) /* a run may end before its trials: a trial outlives its agent */
         hy_list_remove(it);
     hy_map_remove(&d->agents.map, a->id);
     hy_map_done(&a->outputs);
@@ -74,8 +74,9 @@ bool hy_agents_may_still_join(const struct driver *d)
     return *d->spec->listen || *d->spec->discovery;
 }
 
-/* But for those that are not asked for, since there is nothing to do for them. When none is here, what they have is not
- * known: a session that comes for another finds those of the other one gone, and not called back yet. */
+/* Agents that are not requested because there is no work for them do not count. Without any agent in the schedule
+ * the capacity is unknown: after a new supplier has connected, agents of the previous one are gone and not
+ * requested again yet. */
 static bool have_all_joined(struct driver *d)
 {
     bool asks = !*d->spec->engine || hy_agent_process_may_request(d), somebody_is = false;
@@ -103,8 +104,8 @@ void hy_agents_check_capacity(struct driver *d)
         hy_training_shrink_to_fit(d);
 }
 
-/* More executors like those that are here could not help a trial that fits on none of them. Ranks may wait for more, or
- * be fewer where they can. */
+/* More executors of the same size cannot help a trial that fits on none of the present ones. Ranks can wait for
+ * more, or be fewer if the training is elastic. */
 void hy_agents_check_supply_suffices(struct driver *d)
 {
     struct hy_need one = hy_run_need(d, NULL);
@@ -128,7 +129,7 @@ void hy_agents_stop_placing(struct driver *d, struct agent *a)
     a->in_schedule = false;
 }
 
-/* Its trials run elsewhere, its words do not count any more. */
+/* Its trials run elsewhere, and its messages are ignored. */
 void hy_agent_lost(struct driver *d, struct agent *a, bool died, const char *why)
 {
     hy_agents_stop_placing(d, a);
@@ -145,8 +146,8 @@ void hy_agent_lost(struct driver *d, struct agent *a, bool died, const char *why
         hy_agent_process_restart_later(d, a, why);
 }
 
-/* Here it is a trial or a person that sends a signal. Elsewhere it may be whoever wants the machine back: a batch
- * system's time limit, a preemption, a shutdown. */
+/* On this machine a trial or the user has sent the signal. Elsewhere it may be a time limit of the batch system, a
+ * preemption or a shutdown. */
 bool hy_agents_bye_is_charged(const struct driver *d, const struct agent *a)
 {
     return a->is_managed && !a->host_spec && !*d->spec->engine && !a->released;
@@ -175,7 +176,7 @@ void hy_agent_set_violation(struct agent *a, const char *fmt, ...)
     va_end(args);
 }
 
-/* One of ours is started again, later each time. One that has joined may do so again after a while. */
+/* A managed agent is restarted, with a growing backoff. One that has joined by itself may do so again after its ban. */
 void hy_agent_drop(struct driver *d, struct agent *a, const char *address)
 {
     char why[sizeof a->violation + 64];
@@ -194,7 +195,6 @@ void hy_agent_drop(struct driver *d, struct agent *a, const char *address)
     hy_agent_lost(d, a, false, why);
 }
 
-/* After each word of an agent's; false: it is not there any more. */
 bool hy_agent_drop_if_violated(struct driver *d, struct agent *a)
 {
     if (!*a->violation)
@@ -207,14 +207,14 @@ bool hy_agent_drop_if_violated(struct driver *d, struct agent *a)
     return true;
 }
 
-/* Those of which it turned out when something else happened. */
+/* Violations that were found outside of the agent's own messages. */
 static void drop_violators(struct driver *d)
 {
     struct agent *a;
 
     for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (!hy_agent_drop_if_violated(d, a))
-            i = 0; /* the map has moved */
+            i = 0; /* the removal has changed the map */
 }
 
 /* ---- adding and removing ------------------------------------------------------------------------ */
@@ -232,7 +232,7 @@ static int add_agent(struct driver *d, const char *name, const char *host, uint3
         return -ENOMEM;
     a->is_managed = true;
     a->host_spec = host ? hy_strdup(host) : NULL;
-    a->restart_at = 1; /* the first tick starts it */
+    a->restart_at = 1; /* started by the first tick */
     return host && !a->host_spec ? -ENOMEM : 0;
 }
 
@@ -324,7 +324,7 @@ void hy_agents_start_cooldown(struct driver *d, struct agent *a)
     hy_run_note(d, "no rank is started on %s for %lld s, because one has failed there", a->name, (long long)seconds);
 }
 
-/* It has had time to take what was sent, or to recover from what made a rank fail. */
+/* The agent has had time to read what was sent, or its cooldown is over. */
 static void reopen(struct driver *d, struct agent *a, int64_t now)
 {
     bool cooldown_is_over = a->cooldown_until && now >= a->cooldown_until;
@@ -362,7 +362,7 @@ void hy_agents_send_bye(struct driver *d)
     for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));) {
         if (a->peer)
             hy_agent_send_bye(d, a);
-        else if (a->process_runs) /* it has not come up: nobody waits for it */
+        else if (a->process_runs) /* it has not joined yet */
             hy_agent_process_stop(d, a);
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An attempt begins: its row in the store, and what its agent is told. */
+/* The start of an attempt: its row in the store, its command and its environment. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -12,14 +12,14 @@
 #define NODE_VARS 2
 #define VARS_MAX (2 + NODE_VARS + RANK_VARS)
 
-/* ---- its command ------------------------------------------------------------------------------ */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 static char **expand_command(struct driver *d, const struct trial *t)
 {
     char **argv = hy_calloc(d->spec->n_argv + 1, sizeof *argv);
 
     for (size_t i = 0; argv && i < d->spec->n_argv; i++) {
-        /* A training has no parameters: braces of its command are the user's own. */
+        /* A training has no parameters: braces in its command are literal. */
         argv[i] = hy_is_training(d) ? hy_strdup(d->spec->argv[i])
                                     : hy_command_expand(d->spec->argv[i], &d->space, t->values);
         if (!argv[i]) {
@@ -39,9 +39,9 @@ static void free_strings(char **vars, size_t n)
     free(vars);
 }
 
-/* ---- its environment ---------------------------------------------------------------------- */
+/* ---- the environment ------------------------------------------------------------------------- */
 
-/* Local ranks count within an agent; of equal local rank on several, the cross rank counts. */
+/* Local ranks are counted within an agent; cross ranks across the agents that have the same local rank. */
 static int number_ranks(struct driver *d, struct trial **ranks, size_t n)
 {
     hy_cleanup_free uint32_t *cross = hy_calloc(n + 1, sizeof *cross);
@@ -84,7 +84,7 @@ static int number_running_ranks(struct driver *d)
     return -ENOMEM;
 }
 
-/* The first of those that start together counts for all of them. */
+/* The first rank of those that start together numbers all of them. */
 static int rank_env(struct driver *d, struct trial *t, char *vars[RANK_VARS])
 {
     const struct rank_numbers *m = &t->member.numbers;
@@ -105,7 +105,7 @@ static int rank_env(struct driver *d, struct trial *t, char *vars[RANK_VARS])
     return rc;
 }
 
-/* TensorFlow may listen where the port is held for it. */
+/* With SO_REUSEPORT, TensorFlow can listen on the port that is reserved for it. */
 static int node_env(struct driver *d, const struct trial *t, char *vars[NODE_VARS])
 {
     const struct hy_node node = hy_node_of(d->spec, t->number);
@@ -115,7 +115,7 @@ static int node_env(struct driver *d, const struct trial *t, char *vars[NODE_VAR
     return vars[0] && vars[1] ? 0 : -ENOMEM;
 }
 
-/* What it has beyond the user's. */
+/* In addition to the user's environment. */
 static int make_env(struct driver *d, struct trial *t, char *vars[VARS_MAX], size_t *ret_count)
 {
     size_t n = 2;
@@ -199,7 +199,7 @@ void hy_attempt_send(struct driver *d, struct trial *t, const struct hy_assignme
 {
     int rc = send_start(d, t, place);
 
-    if (rc == -ENOBUFS) { /* the agent is behind: later, and meanwhile elsewhere */
+    if (rc == -ENOBUFS) { /* the agent reads too slowly: retried later or elsewhere */
         t->agent->is_backlogged = true;
         hy_schedule_agent_open(d->schedule, t->agent->id, 0);
         if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, HY_CHARGE_NONE, "its agent had not taken what was sent before") == 0)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checkpoints on their way to agents that do not see the project folder: what an
- * attempt has left is there for the next one, on whatever machine that runs.
+ * Checkpoints sent to agents that do not share files: the checkpoint of an
+ * attempt is available to the next one, on whatever machine it runs.
  *
- * The files share one stream, and large holes in them are not sent. A checkpoint
- * that cannot be read, or is larger than --max-transfer, fails its trial; that
- * happens in a tick, since ranks that start together must all have been started
- * before one of them fails.
+ * The files share one stream, and large holes in them are not sent. A
+ * checkpoint that cannot be read, or is larger than --max-transfer, fails its
+ * trial. That happens at a tick, since ranks that start together must all have
+ * been started before one of them fails.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@
 #include "wire/wire.h"
 
 #define CHECKPOINT "checkpoint"
-#define HOLE_MIN (1u << 20)         /* shorter ones are sent */
+#define HOLE_MIN (1u << 20)         /* shorter holes are sent */
 #define NAMES_MAX (8u * 1024 * 1024) /* bytes of all paths: they must fit into one message */
 #define PIECES_MAX 200000u          /* files, and data between holes */
 
@@ -40,11 +40,11 @@ struct transfer {
     uint32_t stream;
     struct to_send *files;
     size_t count, next;
-    int fd; /* of the file under way */
+    int fd; /* of the current file */
     uint64_t at, left;
-    uint64_t bytes; /* of all */
+    uint64_t bytes; /* of all files */
     size_t names;
-    bool is_started;   /* the agent knows of it */
+    bool is_started;   /* the agent has received its Start */
     struct hy_err err; /* why it cannot be sent */
 };
 
@@ -59,7 +59,7 @@ static void transfer_free(struct agent *a, struct transfer *s)
     free(s);
 }
 
-/* ---- what there is to send ------------------------------------------------------------- */
+/* ---- listing the files ----------------------------------------------------------------------- */
 
 static struct {
     struct transfer *transfer;
@@ -93,7 +93,7 @@ static int add_piece(const char *path, mode_t mode, uint64_t offset, uint64_t si
     return f->path && s->files[s->count - 1].path ? 0 : -ENOMEM;
 }
 
-/* 0, or 1: no need to look further. */
+/* 0, or 1: a limit is exceeded, and the walk ends. */
 static int check_limits(struct transfer *s, uint64_t limit)
 {
     char text[40];
@@ -107,7 +107,7 @@ static int check_limits(struct transfer *s, uint64_t limit)
     return s->err.code ? 1 : 0;
 }
 
-/* Without its holes. A piece of no bytes makes a file that begins with one, or ends it behind one. */
+/* Without its holes. An empty piece creates a file that begins with a hole, or extends one that ends with a hole. */
 static int add_sparse(const char *path, const struct stat *st)
 {
     uint64_t at = 0, size = (uint64_t)st->st_size, start = 0, end = 0;
@@ -140,7 +140,7 @@ static int add_file(const char *path, const struct stat *st, int type, struct FT
     return rc < 0 ? rc : check_limits(walk.transfer, walk.limit);
 }
 
-/* 0, or -ENOMEM; what else goes wrong is in s->err. */
+/* 0 or -ENOMEM; other errors are in s->err. */
 static int list_files(struct transfer *s, Hy__Start *start, const char *dir, const char *checkpoint, uint64_t limit)
 {
     int rc;
@@ -205,9 +205,9 @@ void hy_checkpoint_free_files(Hy__Start *start)
     free(start->files);
 }
 
-/* ---- on its way ---------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
-/* The next bytes: how many; 0 when there are none left, or -Exxx. */
+/* The number of bytes read; 0 at the end, or -Exxx. */
 static ssize_t read_chunk(struct transfer *s, uint8_t *to, size_t room)
 {
     ssize_t n;
@@ -239,7 +239,7 @@ void hy_checkpoint_continue(struct agent *a, uint32_t stream)
     static uint8_t chunk[64 * 1024]; /* one loop, used within this call only */
     struct transfer *s = hy_map_get(&a->sending, stream);
 
-    if (s && hy_peer_is_forgotten(a->peer, stream)) { /* it would take everything at once, for nothing */
+    if (s && hy_peer_is_forgotten(a->peer, stream)) { /* the peer ignores this stream: sending would be useless */
         transfer_free(a, s);
         return;
     }
@@ -257,9 +257,9 @@ void hy_checkpoint_continue(struct agent *a, uint32_t stream)
     }
 }
 
-/* ---- when it does not work out --------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
-/* As if the agent had said that it cannot be started. */
+/* As if the agent had reported that the trial cannot be started. */
 static void fail_trial(struct driver *d, struct agent *a, struct transfer *s)
 {
     Hy__Ended ended = HY__ENDED__INIT;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What clients receive. An update is the same for all of them: it is packed once
- * and holds nothing that grows with the run. Trials that have ended, and notes,
- * clients read from the store by themselves, up to the positions it names. So
- * the driver's cost for a client is one write for each update.
+ * Updates for clients. An update is the same for all clients: it is packed once
+ * and contains nothing that grows with the run. Clients read ended trials and
+ * notes from the store themselves, up to the positions in the update. So the
+ * driver's cost for a client is one write per update.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,26 +18,26 @@
 #include "driver/run.h"
 
 #define ROWS_MAX 100                  /* running trials in one update */
-#define ROWS_BYTES_MAX (512u * 1024)  /* of their parameters: long ones make it fewer trials */
+#define ROWS_BYTES_MAX (512u * 1024)  /* of their parameters: with long ones an update has fewer trials */
 #define HEARTBEAT_MS 1000             /* between two updates when nothing changes */
-#define SENDS_A_SECOND 250            /* to all watchers together, unless there are more than that */
+#define SENDS_A_SECOND 250            /* to all watchers together; with more watchers, updates are less frequent */
 #define WATCHERS_MAX 1000
-#define CONNECTIONS_MAX 1100          /* with those that only stop the run, announce or supply */
-#define ADDRESS_MAX 255               /* of a TensorBoard that is announced */
+#define CONNECTIONS_MAX 1100          /* with clients that only stop the run, announce or supply */
+#define ADDRESS_MAX 255               /* bytes of an announced TensorBoard address */
 
-/* Those who have announced something stand behind those who have not, the
- * newest last. Who only announces is sent nothing. */
+/* In the list, clients that have announced something come last, the newest at the end. A client that only announces
+ * is sent nothing. */
 struct client {
     struct hy_list link;
     struct hy_local_conn *conn;
     bool watches;
-    bool feeds; /* rows come from it to a cluster's nodes */
-    char *tensorboard; /* its address; NULL: it has announced none */
+    bool feeds; /* it sends rows to the nodes of a cluster */
+    char *tensorboard; /* its address; NULL: none announced */
 };
 
-/* ---- the parts of an update ---------------------------------------------------------- */
+/* ---- the contents of an update --------------------------------------------------------------- */
 
-/* An update; its texts are borrowed from the driver. */
+/* Its strings are borrowed from the driver. */
 struct view {
     Hy__Update update;
     Hy__TrialView rows[ROWS_MAX], best;
@@ -114,7 +114,7 @@ static void fill_best(const struct driver *d, struct view *v)
     v->update.best = &v->best;
 }
 
-/* The address of the newest that is still there. */
+/* The address of the newest one that is still connected. */
 static const char *tensorboard_of(struct driver *d)
 {
     struct client *c;
@@ -127,7 +127,7 @@ static const char *tensorboard_of(struct driver *d)
 
 static void fill_head(struct driver *d, struct view *v, bool last)
 {
-    /* What was not committed never happened. */
+    /* What was not committed does not count. */
     struct progress t = d->commit.is_broken ? d->commit.committed : hy_run_progress(d);
     uint64_t over = t.done + t.failed;
     int64_t elapsed = hy_clock_wall_ms() - d->created_wall, here = hy_clock_ms() - d->process.begun_ms;
@@ -164,7 +164,7 @@ static void fill_head(struct driver *d, struct view *v, bool last)
         u->agents += a->in_schedule;
 }
 
-/* ---- to the clients ------------------------------------------------------------------ */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 int hy_client_send(struct client *c, const Hy__ClientAnswer *answer)
 {
@@ -173,7 +173,7 @@ int hy_client_send(struct client *c, const Hy__ClientAnswer *answer)
     return bytes ? hy_local_send(c->conn, bytes, hy__client_answer__pack(answer, bytes)) : -ENOMEM;
 }
 
-/* Packs what the driver knows now. Free it; NULL when out of memory. */
+/* Packs the current state. Free it; NULL when out of memory. */
 static uint8_t *pack_update(struct driver *d, bool last, size_t *ret_n)
 {
     hy_cleanup_free struct view *v = hy_calloc(1, sizeof *v);
@@ -194,10 +194,9 @@ static uint8_t *pack_update(struct driver *d, bool last, size_t *ret_n)
     return bytes;
 }
 
-/* A client that has not yet read what it was sent before gets a later one, which
- * tells the same and more; so it never has more than one update in memory here.
- * One that cannot be sent to is left: it may connect again, and reads the end of
- * a run from the store. */
+/* A client that has not read the previous update is skipped; a later update includes everything. So each client has
+ * at most one update in memory. A client that cannot be sent to is disconnected: it may connect again, and reads
+ * the end of a run from the store. */
 static void send_update(struct client *c, const uint8_t *bytes, size_t n, bool last)
 {
     int rc;
@@ -221,7 +220,7 @@ static size_t count_watchers(struct driver *d)
     return n;
 }
 
-/* Many watchers get fewer updates, so that what they cost in a second is bounded. */
+/* With many watchers updates are less frequent, so that their cost per second is bounded. */
 static int64_t update_interval(size_t watchers)
 {
     int64_t ms = (int64_t)watchers * 1000 / SENDS_A_SECOND;
@@ -294,7 +293,7 @@ void hy_clients_notify(struct driver *d)
     }
 }
 
-/* ---- coming and going ------------------------------------------------------------------ */
+/* ---- connections and requests ---------------------------------------------------------------- */
 
 static void refuse(struct driver *d, struct client *c, int most)
 {
@@ -369,14 +368,14 @@ static void on_announce(struct driver *d, struct client *c, const Hy__Announce *
 static void on_watch(struct driver *d, struct client *c)
 {
     if (!c->watches && count_watchers(d) >= WATCHERS_MAX) {
-        refuse(d, c, WATCHERS_MAX); /* it stays connected: it may want to stop the run */
+        refuse(d, c, WATCHERS_MAX); /* it stays connected: it may still stop the run */
         return;
     }
     c->watches = true;
     d->changed = true;
     if (d->stalls.notice)
         notify(d, c);
-    if (d->phase == PHASE_LEAVING) /* it came late; the end is committed */
+    if (d->phase == PHASE_LEAVING) /* it has connected late; the end is committed */
         hy_clients_end(d);
 }
 
@@ -406,7 +405,7 @@ static void on_message(void *arg, struct hy_local_conn *conn, const uint8_t *byt
     hy__client_request__free_unpacked(r, NULL);
 }
 
-/* ---- the process that the run belongs to ------------------------------------------------- */
+/* ---- the process that owns the run ----------------------------------------------------------- */
 
 static void on_owner(uv_poll_t *h, int status, int events)
 {
@@ -420,7 +419,7 @@ static void on_owner(uv_poll_t *h, int status, int events)
         return;
     uv_poll_stop(h);
     if (n > 0)
-        return; /* it leaves the run to itself */
+        return; /* the owner has detached from the run */
     if (d->phase == PHASE_RUNNING)
         hy_run_note(d, "the command that started it has ended, so it is stopped");
     hy_run_stop(d);

@@ -2,13 +2,14 @@
 /*
  * The nodes of a cluster: parameter servers, chief, workers, evaluator.
  *
- * Each says where it can be reached before it begins, and gets the list of all
- * when everybody has: TensorFlow wants to know them all from the start. When
- * chief and workers are done, servers are told to go, since by themselves they
- * never end; evaluators may finish with what the chief has left them. A worker
- * that has joined its TensorFlow server is one of the servers: a coordinator
- * tells it what to do. One that is done but has such a server stays until all
- * are: a session of another worker's begins by asking all servers.
+ * Each node sends its address before it starts, and gets the list of all nodes
+ * when it is complete, since TensorFlow needs all addresses from the start.
+ * When chief and workers are done, servers are killed, since they never end by
+ * themselves; evaluators may finish with the last checkpoint of the chief. A
+ * worker that has joined its TensorFlow server counts as a server: a
+ * coordinator controls it. A worker that is done but has such a server stays
+ * until all are done, since a session of another worker starts by connecting to
+ * all servers.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -22,9 +23,9 @@
 #define EVALUATOR_GRACE_MS 60000
 #define NODES_IN_NOTE 8 /* a note has at most 700 bytes */
 
-/* ---- where they are ------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
-/* Of one machine, as far as their agents know. */
+/* As far as their agents report. */
 static bool are_on_one_host(struct trial **nodes, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
@@ -49,7 +50,7 @@ static void fill_node(const struct driver *d, const struct trial *t, bool is_loc
     ret->host = t->agent->host ? t->agent->host : t->agent->name;
 }
 
-/* "nodes: chief-0 at 10.0.0.3:41234, …": the only place where a client finds a node's address. */
+/* "nodes: chief-0 at 10.0.0.3:41234, …": clients find the addresses of nodes only here. */
 static void note_addresses(struct driver *d, const Hy__Node *nodes, size_t n)
 {
     char text[600] = "";
@@ -159,14 +160,14 @@ void hy_nodes_join(struct driver *d, struct trial *t, const Hy__Control *m)
         send_list(d, nodes, n);
 }
 
-/* ---- when they may go -------------------------------------------------------------------- */
+/* ---- dismissal ------------------------------------------------------------------------------- */
 
 static bool is_server(const struct driver *d, const struct trial *t)
 {
     return t->member.is_server || hy_node_is_server(d->spec, t->number);
 }
 
-/* Who is done ends by itself, and how it does counts. */
+/* A node that is done ends by itself, and its exit status counts. */
 static void release_node(struct driver *d, struct trial *t)
 {
     if (t->member.is_done) {
@@ -199,7 +200,7 @@ void hy_nodes_set_done(struct driver *d, struct trial *t)
     hy_nodes_check_done(d);
 }
 
-/* Whether all that compute something of their own are done, and there was one. */
+/* Whether all nodes that compute are done, and there is at least one. */
 static bool are_workers_done(const struct driver *d)
 {
     bool is_done = d->training.has_finished_rank;

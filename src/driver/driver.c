@@ -27,12 +27,12 @@
 #include "driver/run.h"
 
 #define LEAVE_MS 15000
-#define POOL_SIZE "8" /* threads: output that hangs on a slow file system must not hold up commits */
+#define POOL_SIZE "8" /* threads: output to a slow file system must not delay commits */
 #define NOTES_MAX 1000
 
-/* ---- how it ends --------------------------------------------------------------------- */
+/* ---- ending the run -------------------------------------------------------------------------- */
 
-/* Clients read it there. */
+/* Clients read notes from the store. */
 static void store_note(struct driver *d, const char *text)
 {
     struct hy_note_row note = {.time = hy_clock_wall_ms(), .text = text};
@@ -82,7 +82,7 @@ void hy_run_finish(struct driver *d, enum hy_run_state state, const char *messag
         hy_run_check_recorded(d, hy_changes_run_state(&d->commit.recorded, state, message));
 }
 
-/* In the store it stays a run without a driver; clients hear that it failed, and why. */
+/* In the store the run stays without a driver; clients get the failure and its reason. */
 void hy_run_interrupt(struct driver *d, const char *why, bool can_resume)
 {
     const Hy__Resume resume = can_resume ? hy_run_resume(d->spec) : HY__RESUME__NEVER;
@@ -93,7 +93,7 @@ void hy_run_interrupt(struct driver *d, const char *why, bool can_resume)
     snprintf(text, sizeof text, "%s%s", why,
              hy_resume_clause(resume, d->run, " (`", "` continues the run)", how, sizeof how));
     hy_error("%s", text);
-    set_end(d, HY_RUN_FAILED, text); /* even if it was done: the store does not know */
+    set_end(d, HY_RUN_FAILED, text); /* even if it was done: the store does not have that */
 }
 
 void hy_run_fail(struct driver *d, const struct hy_err *err)
@@ -112,7 +112,7 @@ void hy_run_out_of_memory(struct driver *d)
     hy_run_fail(d, &err);
 }
 
-/* Ranks beyond those that were asked for come only if machines do. */
+/* Ranks beyond the requested number are started only if machines join. */
 int64_t hy_run_total(const struct driver *d)
 {
     uint64_t total = hy_is_training(d) ? d->spec->ranks : hy_search_total(d->search);
@@ -123,7 +123,7 @@ int64_t hy_run_total(const struct driver *d)
 void hy_run_stop(struct driver *d)
 {
     if (!d->end.stop_by)
-        d->end.stop_by = hy_clock_ms() + STOP_MS; /* also of a run that has ended, and waits for its disk */
+        d->end.stop_by = hy_clock_ms() + STOP_MS; /* also for a run that has ended and waits for its disk */
     if (d->phase != PHASE_RUNNING)
         return;
     hy_info("stopping run=%lld", (long long)d->run);
@@ -131,7 +131,7 @@ void hy_run_stop(struct driver *d)
     hy_trials_stop_all(d);
 }
 
-/* The store has the end, or never will; now everybody may know. */
+/* The store has the end of the run, or never will: agents and clients are notified now. */
 static void leave(struct driver *d)
 {
     d->phase = PHASE_LEAVING;
@@ -140,18 +140,18 @@ static void leave(struct driver *d)
     hy_clients_end(d);
 }
 
-/* Ended, and waiting until its files are where they belong. The snapshot with the logs is one of them; that
- * beside the store is written while the driver leaves. */
+/* The run has ended and waits for its files. Those include the snapshot with the logs; the one next to the store is
+ * written while the driver leaves. */
 static void finish(struct driver *d)
 {
     hy_snapshot_begin(d);
-    if (!hy_commit_is_done(d)) /* it has left a note */
+    if (!hy_commit_is_done(d)) /* the snapshot has added a note */
         return;
     if ((!hy_store_is_remote(d->store) || hy_snapshot_is_over(d)) && hy_mirror_is_complete(d))
         leave(d);
 }
 
-/* ---- the turn ---------------------------------------------------------------------------- */
+/* ---- the turn -------------------------------------------------------------------------------- */
 
 static void on_turn(uv_prepare_t *h)
 {
@@ -190,8 +190,7 @@ static void on_term(uv_signal_t *h, int signal)
     hy_run_stop(h->data);
 }
 
-/* Without its reaper a driver still works; only a kill -9 would now leave the
- * socket's file behind, for `hopyard gc`. */
+/* A driver works without its reaper; only after a kill -9 the file of its socket would stay, until `hopyard gc`. */
 static void on_reaper_gone(uv_poll_t *h, int status, int events)
 {
     (void)status;
@@ -223,7 +222,7 @@ static int open_loop(struct driver *d, struct hy_err *err)
     return rc < 0 ? hy_err_set(err, rc, "cannot start the event loop: %s", uv_strerror(rc)) : 0;
 }
 
-/* ---- opening a run ----------------------------------------------------------------------------- */
+/* ---- opening a run --------------------------------------------------------------------------- */
 
 static int make_serve(struct driver *d, struct hy_err *err)
 {
@@ -253,8 +252,8 @@ static int make_search(struct driver *d, struct hy_err *err)
     return rc == 0 && !d->schedule ? hy_err_oom(err) : rc;
 }
 
-/* Logs/TensorFlow/{appId}/{runId}/: the first runId that is free. Others may write above it, where runs of several users
- * are; what is in it is one user's. */
+/* Logs/TensorFlow/{appId}/{runId}/: the first free runId. Several users may have runs below the appId, so others
+ * may write there; the runId's directory belongs to one user. */
 static int make_logdir(struct driver *d, struct hy_err *err)
 {
     hy_cleanup_free char *app_dir = NULL;
@@ -298,12 +297,12 @@ static int add_run(struct driver *d, const void *spec, size_t spec_len, struct h
         return hy_err_oom(err);
     d->created_wall = row.created;
     rc = hy_store_run_add(d->store, &row, &d->run, err);
-    if (rc == 0) /* before anybody can see it */
+    if (rc == 0) /* before the run is visible */
         rc = d->files.lock_fd = hy_store_run_lock(d->store, d->run, err);
     return rc < 0 ? rc : hy_store_commit(d->store, err);
 }
 
-/* The words of a command, or one text for a function. */
+/* The arguments of a command, or one string for a function. */
 static char *command_json(const Hy__RunSpec *s)
 {
     hy_cleanup_buf struct hy_buf out;
@@ -321,7 +320,7 @@ static char *command_json(const Hy__RunSpec *s)
     return rc == 0 && hy_buf_cstr(&out) ? hy_strdup(hy_buf_cstr(&out)) : NULL;
 }
 
-/* The session that it was on is gone: it goes on with another one. */
+/* The run's earlier session has ended: it continues with another one. */
 static int change_session(struct driver *d)
 {
     char *address = d->process.new_address ? hy_strdup(d->process.new_address) : NULL;
@@ -416,8 +415,7 @@ static int open_own_file(struct driver *d, const char *suffix, int flags, struct
     return hy_store_file(d->store, name, flags | O_CREAT, err);
 }
 
-/* The log, the token by which agents know our files, the lock that local
- * agents hold. */
+/* The log, the token by which agents detect shared files, and the lock that local agents hold. */
 static int open_files(struct driver *d, struct hy_err *err)
 {
     hy_cleanup_free char *token = NULL;
@@ -439,7 +437,7 @@ static int open_files(struct driver *d, struct hy_err *err)
     return rc < 0 ? hy_err_sys(err, rc, "cannot write in '%s'", d->logdir) : 0;
 }
 
-/* The run is in the store, but it cannot begin: whoever looks there should see why. */
+/* The run is in the store, but it cannot start: the store gets the reason. */
 static void store_failure(struct driver *d, const struct hy_err *why)
 {
     struct hy_err err = {0};
@@ -541,7 +539,7 @@ static void driver_close(struct driver *d)
     explicit_bzero(d->agents.join_key, sizeof d->agents.join_key);
 }
 
-/* ---- the process ------------------------------------------------------------------------------ */
+/* ---- the process ----------------------------------------------------------------------------- */
 
 static int parse(struct driver *d, int argc, char **argv, const char **ret_project, struct hy_err *err)
 {
@@ -567,7 +565,7 @@ static int parse(struct driver *d, int argc, char **argv, const char **ret_proje
     return !d->run == !*ret_project ? 0 : hy_err_set(err, -EINVAL, "--resume and --project go together");
 }
 
-/* Standard output is the pipe to who started us: one line, then it is closed. */
+/* Standard output is a pipe to the process that started the driver: one line, then it is closed. */
 static void report_status(int fd, int64_t run, const struct hy_err *err)
 {
     char line[700];
@@ -610,11 +608,11 @@ int hy_driver_main(int argc, char **argv)
 
     hy_log_init("driver");
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that file */
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of that write */
     signal(SIGHUP, SIG_IGN);
-    signal(SIGINT, SIG_IGN); /* of a terminal: that is the client's to hear */
+    signal(SIGINT, SIG_IGN); /* from a terminal: the client handles it */
     raise_file_limit(&d);
-    setenv("UV_THREADPOOL_SIZE", POOL_SIZE, 0); /* before the pool is there */
+    setenv("UV_THREADPOOL_SIZE", POOL_SIZE, 0); /* before the pool is created */
     hy_list_init(&d.clients.list);
     hy_list_init(&d.trials.waiting);
     hy_list_init(&d.events.due);

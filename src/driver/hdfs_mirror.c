@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A project on HDFS: the run's folder is here, and its mirror (src/fs/fs.h)
- * there. A thread of the pool looks every few seconds; when the run has ended,
- * it looks until all is there, and then the run is over.
+ * A project on HDFS: the run's directory is local, and its mirror (src/fs/fs.h)
+ * is on HDFS. A thread of the pool copies changes every few seconds; when the
+ * run has ended, it continues until all files are copied, and only then the
+ * driver ends.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -22,13 +23,13 @@
 struct hdfs_mirror {
     struct driver *driver;
     struct hy_fs_mirror *mirror;
-    char *url; /* of the run's folder */
+    char *url; /* of the run's directory */
     uv_work_t work;
-    struct hy_err err; /* of the look that is under way, or was last */
+    struct hy_err err; /* of the current or last sync */
     int rc;
     bool is_busy, is_last, is_complete;
     int64_t sync_at, give_up_at;
-    int noted_rc; /* the trouble that was noted; 0: none */
+    int noted_rc; /* the error that was noted last; 0: none */
 };
 
 static atomic_bool should_stop;
@@ -38,7 +39,7 @@ static int stop_waiting(void)
     return atomic_load(&should_stop);
 }
 
-/* The key of the agents' files is nobody else's. */
+/* The token is a secret of the run's agents. */
 static bool is_private(const char *path)
 {
     return strcmp(path, ".token") == 0;
@@ -104,7 +105,7 @@ bool hy_mirror_is_complete(struct driver *d)
         return true;
     if (!r->give_up_at)
         r->give_up_at = hy_clock_ms() + GIVE_UP_MS;
-    if (!r->is_busy && !r->is_last) { /* the first time: whatever was under way did not know of the end */
+    if (!r->is_busy && !r->is_last) { /* the first call: a sync in progress may miss the last files */
         r->is_last = true;
         start_sync(r);
     }
@@ -116,7 +117,7 @@ const char *hy_mirror_logdir(const struct driver *d)
     return d->mirror ? d->mirror->url : d->logdir;
 }
 
-/* As Hopsworks has them. */
+/* As in Hopsworks. */
 static int make_directories(const char *url, struct hy_err *err)
 {
     static const char *const names[] = {"Resources", "Logs", "Jupyter", "Models"};

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hosts that a script names (--host-discovery-script).
+ * Hosts that a script lists (--host-discovery-script).
  *
  * The script runs once a second. Each line that it prints is a host that may
- * run ranks, "HOST" or "HOST:SLOTS". A host that appears gets an agent, one that
- * disappears loses it, and one whose slots change has more or fewer ranks. If
- * its first run fails the training fails; later failures change nothing.
+ * run ranks, "HOST" or "HOST:SLOTS". A host that appears gets an agent, one
+ * that disappears loses it, and one whose slots change has more or fewer ranks.
+ * If its first run fails the training fails; later failures change nothing.
  */
 #include <errno.h>
 #include <signal.h>
@@ -22,7 +22,7 @@
 #include "driver/run.h"
 
 #define EVERY_MS 1000
-#define SLOW_MS 60000           /* a script that takes longer is ended */
+#define SLOW_MS 60000           /* a script that runs longer is killed */
 #define OUTPUT_MAX (1u << 20)
 #define HOST_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@:[]%"
 
@@ -31,10 +31,10 @@ struct discovery {
     uv_pipe_t out;
     unsigned open_handles; /* of this run of the script */
     bool runs;
-    bool known;            /* it has once named the hosts */
-    bool failed;           /* the last time, and people know */
+    bool known;            /* it has succeeded at least once */
+    bool failed;           /* the last time, and it was noted */
     int64_t started_ms, next_at;
-    int64_t status;        /* of the last run; below 0: ended by that signal */
+    int64_t status;        /* of the last run; < 0: the signal that ended it */
     int spawn_rc;          /* 0, or why it could not be started */
     struct hy_buf text;
     char chunk[4096];
@@ -51,7 +51,7 @@ bool hy_host_is_here(const char *host)
     return gethostname(own, sizeof own - 1) == 0 && strcmp(host, own) == 0;
 }
 
-/* ---- what it prints ---------------------------------------------------------------------- */
+/* ---- parsing --------------------------------------------------------------------------------- */
 
 void hy_discovered_done(struct hy_discovered *hosts)
 {
@@ -71,7 +71,7 @@ static int add(struct hy_discovered *hosts, const struct hy_discovered_host *hos
 {
     struct hy_discovered_host *grown, *known = find(hosts, host->name);
 
-    if (known) { /* the last one counts, as in Horovod */
+    if (known) { /* the last line counts, as in Horovod */
         *known = *host;
         return 0;
     }
@@ -134,7 +134,7 @@ int hy_discovered_parse(const char *text, uint32_t slots, struct hy_discovered *
     return rc;
 }
 
-/* ---- what follows -------------------------------------------------------------------------- */
+/* ---- applying changes ------------------------------------------------------------------------ */
 
 static int by_number_downwards(const void *a, const void *b)
 {
@@ -143,7 +143,7 @@ static int by_number_downwards(const void *a, const void *b)
     return x->number > y->number ? -1 : x->number < y->number;
 }
 
-/* Ends the ranks that were started last, as many as are too many there. */
+/* Ends the ranks with the highest numbers until the others fit. */
 static void displace_surplus_ranks(struct driver *d, struct agent *a)
 {
     hy_cleanup_free struct trial **ranks = hy_calloc(d->trials.map.count + 1, sizeof *ranks);
@@ -174,7 +174,7 @@ static void resize(struct driver *d, struct agent *a, uint32_t slots)
         displace_surplus_ranks(d, a);
 }
 
-/* The map moves when an agent is removed, so that there is one at a time. */
+/* Removing an agent changes the map, so they are searched one at a time. */
 static struct agent *next_to_remove(struct driver *d, const struct hy_discovered *hosts)
 {
     struct agent *a;
@@ -200,7 +200,7 @@ static int apply_host(struct driver *d, const struct hy_discovered_host *host)
     struct agent *a = find_agent(d, host->name);
 
     if (a && a->released)
-        return 0; /* it is still on its way out: the next time */
+        return 0; /* it is still leaving: added by a later run of the script */
     if (a && a->discovered_slots != host->slots)
         resize(d, a, host->slots);
     if (a)
@@ -227,7 +227,7 @@ static void apply_hosts(struct driver *d, const struct hy_discovered *hosts)
     d->discovery->known = true;
 }
 
-/* Hosts that have left in order are forgotten, and may come again. */
+/* Hosts that have left may be listed again. */
 static void remove_departed(struct driver *d)
 {
     struct agent *a;
@@ -235,11 +235,11 @@ static void remove_departed(struct driver *d)
     for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (a->discovered_slots && a->released && !a->peer && !a->process_runs) {
             hy_agents_remove_host(d, a);
-            i = 0; /* the map has moved */
+            i = 0; /* the removal has changed the map */
         }
 }
 
-/* ---- its runs ------------------------------------------------------------------------------- */
+/* ---- running the script ---------------------------------------------------------------------- */
 
 static void on_failed(struct driver *d, const char *why)
 {
@@ -379,7 +379,7 @@ static void kill_script(const struct discovery *y)
         hy_warn("the host discovery script cannot be ended error=%s", strerror(errno));
 }
 
-/* Its own end comes by itself; what it has started may hold its standard output open. */
+/* The exit of the script is reported by libuv; its descendants may keep its standard output open. */
 static void kill_slow_script(struct discovery *y)
 {
     kill_script(y);

@@ -2,11 +2,11 @@
 /*
  * The group that the ranks of a training form.
  *
- * A generation begins when everybody who is awaited has joined: each gets a
- * roster with all members and a key that nobody else knows. It ends when a
- * member dies, or joins again: the others hear of it then, at once, and are
- * awaited again if it is elastic. Who has been in a generation keeps his place
- * before those who come anew, so that the first rank is one that has the state.
+ * A generation begins when all awaited ranks have joined: each gets a roster
+ * with all members and a secret key. It ends when a member dies or joins again:
+ * the other members are notified at once, and if the training is elastic they
+ * are awaited again. Members of earlier generations keep their order and come
+ * before new ones, so that rank 0 has the state of the training.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 
 #define NOTES_A_SECOND 5
 #define NOTE_MAX 300      /* bytes */
-#define END_TEXT_MAX 500       /* of a rank's end */
+#define END_TEXT_MAX 500       /* bytes of the text about a rank's end */
 
 void hy_rank_reset(struct trial *t)
 {
@@ -34,7 +34,7 @@ void hy_rank_reset(struct trial *t)
     t->member = (struct member){0};
 }
 
-/* ---- words to ranks ------------------------------------------------------------------ */
+/* ---- messages to ranks ----------------------------------------------------------------------- */
 
 void hy_rank_send(struct driver *d, struct trial *t, Hy__GroupWord *word)
 {
@@ -95,7 +95,7 @@ bool hy_ranks_has_others(const struct driver *d, const struct trial *t)
     return false;
 }
 
-/* Is it in the generation that runs, or was until now? */
+/* Whether it is, or was until now, in the current generation. */
 static bool is_in_generation(const struct driver *d, const struct trial *t)
 {
     return t->member.generation && t->member.generation == d->group.generation && !t->member.awaits_roster;
@@ -115,7 +115,7 @@ void hy_ranks_notify_lost(struct driver *d, const struct trial *lost, const char
             send_lost(d, t, lost, why);
 }
 
-/* The generation cannot go on without `lost`: its members hear it, once. */
+/* The generation cannot continue without `lost`: notifies its members, once. */
 static void end_generation(struct driver *d, const struct trial *lost, const char *why)
 {
     struct trial *t;
@@ -138,7 +138,7 @@ struct rosters {
     uint8_t key[HY_KEY_SIZE];
 };
 
-/* Who has been in a generation, in that order, and then who comes anew. */
+/* Members of an earlier generation, in its order; then new ones. */
 static int by_previous_rank(const void *a, const void *b)
 {
     const struct trial *x = *(struct trial *const *)a, *y = *(struct trial *const *)b;
@@ -217,8 +217,9 @@ static void begin_generation(struct driver *d, struct trial **ranks, size_t coun
 }
 
 /*
- * Whom the others wait for: who was with them before, and at the very beginning
- * everybody. One that is started again later is taken in when it is there.
+ * Whether the group waits for `t`: for members of the last generation, and at
+ * the beginning for all ranks. A rank that is restarted later joins when it is
+ * ready.
  */
 static bool is_awaited(const struct driver *d, const struct trial *t, bool first)
 {
@@ -255,14 +256,14 @@ void hy_ranks_form_group(struct driver *d)
         begin_generation(d, ranks, n);
 }
 
-/* ---- words from ranks ---------------------------------------------------------------------- */
+/* ---- messages from ranks --------------------------------------------------------------------- */
 
 static const char *host_of(const struct agent *a)
 {
     return a->is_managed && !a->host_spec && a->host ? a->host : a->name;
 }
 
-/* Its folder has the number it was started with, which may be another by now. */
+/* Its directory has the number with which it was started; its rank may have changed since. */
 char *hy_rank_name(const struct driver *d, const struct trial *t, char name[HY_RANK_NAME_MAX])
 {
     const struct hy_node node = hy_node_of(d->spec, t->number);
@@ -278,7 +279,7 @@ char *hy_rank_name(const struct driver *d, const struct trial *t, char name[HY_R
     return name;
 }
 
-/* The training breaks with `t`; the cause is another rank if `t` failed for want of it. */
+/* Aborts the training; the cause is another rank if `t` failed because that one had left. */
 static void abort_after(struct driver *d, struct trial *t, enum hy_charge charge)
 {
     struct trial *cause = t->member.missed_trial ? hy_map_get(&d->trials.map, t->member.missed_trial) : NULL;
@@ -308,13 +309,13 @@ void hy_rank_died(struct driver *d, struct trial *t, enum hy_charge charge, cons
         hy_run_out_of_memory(d);
     else if (!hy_is_elastic(d))
         abort_after(d, t, charge);
-    else if (was_in) /* even if it has left: it may have, on its way down */
+    else if (was_in) /* even if it has left: it may have done so while failing */
         end_generation(d, t, m->death);
     if (m->death && hy_is_elastic(d))
         hy_ranks_form_group(d);
 }
 
-/* One that was in the generation and did not leave it has given it up: without it the others cannot go on. */
+/* A member that joins again without having left has abandoned its generation, and the others cannot continue it. */
 static void handle_rejoin(struct driver *d, struct trial *t)
 {
     char name[HY_RANK_NAME_MAX], why[HY_RANK_NAME_MAX + 32];
@@ -374,7 +375,7 @@ static void on_join(struct driver *d, struct trial *t, const Hy__Control *m)
     hy_ranks_form_group(d);
 }
 
-/* A training says little, or it has gone mad: the log need not have it all. */
+/* Ranks send few notes; more than that are not logged. */
 static void on_note(struct driver *d, struct trial *t, const char *text)
 {
     struct rank_group *g = &d->group;
@@ -389,17 +390,19 @@ static void on_note(struct driver *d, struct trial *t, const char *text)
         hy_run_note(d, "%s: %.*s", hy_rank_name(d, t, name), NOTE_MAX, text);
 }
 
-/* That one has left in order, and its program may have ended well: it matters only if `t` fails without it. */
+/* That rank has left in an orderly way, and its program may have succeeded: this matters only if `t` fails without
+ * it. */
 static void on_missed(struct driver *d, struct trial *t, uint32_t rank)
 {
     struct trial *u;
 
     for (size_t i = 0; (u = hy_map_next(&d->trials.map, &i));)
         if (u != t && u->member.generation == t->member.generation && u->member.rank == rank)
-            t->member.missed_trial = u->number; /* its own word that it has left may come later */
+            t->member.missed_trial = u->number; /* its Leave may arrive later */
 }
 
-/* It lives, but takes part no more, and those who are in the midst of something with it do not know. */
+/* The rank is alive but does not take part any more, and ranks in the middle of an operation with it are not aware
+ * of that. */
 static void on_failed(struct driver *d, struct trial *t, const char *why)
 {
     hy_cleanup_free char *text = NULL;
@@ -456,7 +459,7 @@ void hy_ranks_on_message(struct driver *d, struct agent *a, const Hy__Control *m
         on_failed(d, t, word->failed);
     else if (word->body_case == HY__GROUP_WORD__BODY_LOST && (hy_is_cluster(d) || hy_ranks_has_others(d, t)))
         hy_rank_died(d, t, HY_CHARGE_FAILURE, word->lost->why);
-    else if (word->body_case != HY__GROUP_WORD__BODY_LOST) /* of that its Ended tells */
+    else if (word->body_case != HY__GROUP_WORD__BODY_LOST) /* its Ended has the same information */
         hy_info_limited("fenced a word of a group agent=%s trial=%llu kind=%d", a->name,
                         (unsigned long long)word->trial, (int)word->body_case);
 }

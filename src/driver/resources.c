@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What trials need of machines, and what people hear about GPUs. */
+/* The resources that trials need, and messages about shortages. */
 #include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "driver/run.h"
 
-#define SHARED_GPU_FAULTS_MAX 2 /* on a GPU that it shares; then it has one of its own: it may be the one at fault */
+#define SHARED_GPU_FAULTS_MAX 2 /* on a shared GPU; then the trial gets a GPU to itself, since it may be the cause */
 
 struct hy_need hy_run_need(const struct driver *d, const struct trial *t)
 {
@@ -26,7 +26,7 @@ uint32_t hy_run_local_slots(const struct driver *d)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
-    if (hy_is_training(d)) /* further ranks are for machines that join */
+    if (hy_is_training(d)) /* further ranks run on machines that join */
         return d->spec->ranks;
     return d->spec->parallel ? d->spec->parallel : (uint32_t)(cores > 0 ? cores : 1);
 }
@@ -88,7 +88,7 @@ int hy_run_check_gpus(const Hy__RunSpec *spec, struct hy_err *err)
     return gpu_shortage_error(spec->gpu_share, (uint32_t)count, has, err);
 }
 
-/* What all machines here have together. */
+/* The total of all machines. */
 static void count_all(const struct driver *d, uint64_t *ret_slots, uint64_t *ret_gpus)
 {
     struct agent *a;
@@ -101,7 +101,7 @@ static void count_all(const struct driver *d, uint64_t *ret_slots, uint64_t *ret
         }
 }
 
-/* One of them would fit, and all of them do not. */
+/* One rank fits, but all of them do not. */
 static int describe_rank_shortage(const struct driver *d, struct hy_need need, struct hy_err *err)
 {
     uint32_t ranks = need.roles[0].count, share = need.roles[0].gpu_share;
@@ -158,8 +158,8 @@ int hy_run_shortage(const struct driver *d, struct hy_err *err)
     return describe_memory_shortage(d, err);
 }
 
-/* Several trials at once on GPUs that nobody shares out: TensorFlow takes all
- * the memory it sees, so the first one leaves nothing to the others. */
+/* Several trials at once on GPUs without leases: TensorFlow allocates all the memory it sees, so the first trial
+ * leaves none to the others. */
 void hy_run_note_gpus(struct driver *d, const struct agent *a)
 {
     if (d->spec->gpus_said || !a->gpus || a->slots < 2 || d->spec->parallel == 1 || d->gpus_noted ||

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A run that goes on. The search is asked and told again all that it was, in
- * the same order, and stands where it stood. Trials that were not over run
- * again; so do failed ones, unless the search has built upon their failure
- * (evolution has). Ranks of a training run again all together.
+ * Resuming a run. All asks and tells of the search are repeated in the same
+ * order, which restores its state. Trials that had not ended run again; so do
+ * failed ones, unless the search has used their failure (evolution does). All
+ * ranks of a training run again together.
  *
- * What a trial's attempts were charged with (failures, agents that died) counts
- * on, so that no limit begins anew with each resume. Only a trial that had failed
- * for good, and is tried again because the user wants it, starts without any.
+ * The charges of a trial's attempts (failures, agents that died) are kept, so
+ * that no limit starts anew with each resume. Only a trial that had failed for
+ * good, and is retried because the user resumes the run, starts without
+ * charges.
  */
 #include <errno.h>
 #include <math.h>
@@ -27,7 +28,7 @@ struct replay {
 
 static bool runs_again(const struct driver *d, const struct hy_trial_row *row)
 {
-    if (hy_is_training(d)) /* all of them, or none */
+    if (hy_is_training(d)) /* all ranks, or none */
         return true;
     if (row->state == HY_TRIAL_FAILED)
         return d->spec->kind != HY__RUN_SPEC__KIND__EVOLVE;
@@ -47,7 +48,7 @@ static int replay_ask(struct replay *r, const struct hy_trial_row *row)
         return hy_err_set(r->err, -EUCLEAN, "run %lld cannot go on: its search gives other trials than the store has; was it begun by another version of hopyard?", (long long)d->run);
     if (row->asked_seq > d->trials.seq)
         d->trials.seq = row->asked_seq;
-    if (row->ended_seq > d->trials.seq) /* also of one that runs again: clients know that position */
+    if (row->ended_seq > d->trials.seq) /* also of one that runs again: clients have seen that position */
         d->trials.seq = row->ended_seq;
     if (row->dir && hy_run_take_dir(d, row->dir) == -ENOMEM)
         return hy_err_oom(r->err);
@@ -86,16 +87,16 @@ static int on_row(void *arg, const struct hy_trial_row *row, int is_tell)
     return is_tell ? replay_tell(arg, row) : replay_ask(arg, row);
 }
 
-/* ---- attempts that a driver left behind ------------------------------------------- */
+/* ---- attempts that were interrupted with the driver ------------------------------------------ */
 
 struct interrupted {
     struct driver *driver;
-    struct hy_map rounds; /* of a training, by attempt: a bit for each thing that it was charged with */
+    struct hy_map rounds; /* of a training, by attempt: one bit per kind of charge */
     struct hy_attempt_row *rows;
     size_t count;
 };
 
-/* Ranks that start together have the same attempt, and what ends one of them counts once. */
+/* Ranks that start together have the same attempt number, and its end is charged once. */
 static int charge_training(struct interrupted *l, const struct hy_attempt_row *row)
 {
     uintptr_t bits = (uintptr_t)hy_map_get(&l->rounds, (uint64_t)row->number), bit = (uintptr_t)1 << row->charge;
@@ -142,8 +143,8 @@ static int end_interrupted(struct driver *d, struct hy_err *err)
         l.rows[i].message = "the driver was interrupted";
         l.rows[i].ended = hy_clock_wall_ms();
         rc = hy_store_attempt_end(d->store, d->run, &l.rows[i], err);
-        /* On another host it may live on for its lease, and as long as it
-         * takes to end; here it is gone (see earlier_agents_are_gone). */
+        /* On another host it may be alive until its lease expires and it has ended; local ones have ended (see
+         * have_earlier_agents_ended). */
         if (t && (d->spec->n_hosts || *d->spec->listen || *d->spec->discovery))
             t->due_ms = hy_clock_ms() + HY_AGENT_SILENCE_MS;
     }
@@ -152,7 +153,7 @@ static int end_interrupted(struct driver *d, struct hy_err *err)
     return rc;
 }
 
-/* A training has failed as a whole. */
+/* A training fails as a whole. */
 static int reset_charges(struct replay *r)
 {
     struct driver *d = r->driver;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The snapshots of a run that has ended: all of it beside the store, in case
- * that store.db is lost; and, where others do not find the store, one with its
- * logs, from which its environment and its function are left out.
+ * The snapshots of a run that has ended: a complete one next to the store, in
+ * case store.db is lost; and, where others cannot read the store, one with the
+ * logs, without the run's environment and function.
  *
- * They are written in the thread pool, over a connection of their own, so that
- * the loop goes on meanwhile, however many trials there were.
+ * They are written in the thread pool over a separate connection to the store,
+ * so that the loop is not blocked, however many trials there were.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,14 +20,14 @@ struct snapshot {
     uv_work_t work;
     char *project;
     int64_t run;
-    char *shared; /* where the one with the logs goes; NULL: nowhere */
+    char *shared; /* the path of the snapshot with the logs; NULL: none */
     uint8_t *spec;
     size_t spec_len;
     struct hy_err err;
     bool is_over;
 };
 
-/* What others may know of how it was run. */
+/* The part of the spec that others may read. */
 static int pack_shared(const Hy__RunSpec *spec, uint8_t **ret, size_t *ret_len)
 {
     Hy__RunSpec copy = *spec;

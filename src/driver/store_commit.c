@@ -2,18 +2,19 @@
 /*
  * Turns and their commits.
  *
- * Handlers record what they change in the store (struct hy_changes) and queue
+ * Handlers record their changes for the store (struct hy_changes) and queue
  * messages. At the end of an iteration of the loop the turn is sealed: a thread
- * of libuv's pool applies and commits its changes, and its messages, event files
- * and news for clients leave when it has. Meanwhile the loop goes on, answers
+ * of libuv's pool applies and commits its changes, and then its messages, event
+ * files and updates for clients are sent. Meanwhile the loop continues, answers
  * pings and records the next turn. Turns are committed one at a time and in
- * order, so nothing is visible outside before the store has it and all that
- * came before it.
+ * order, so nothing is visible outside before the store has it and everything
+ * before it.
  *
- * What cannot be written for a while (a full disk, a store that another program
- * has locked) is a stall: tried again every second, by the store here, by
- * trial_output.c and tensorboard_events.c for their files. Nothing new is started meanwhile and
- * nothing is killed. Stalled for too long, the run is interrupted.
+ * A write that is impossible for a while (a full disk, a store that another
+ * program has locked) is a stall. It is retried every second, here for the
+ * store, in trial_output.c and tensorboard_events.c for their files. During a
+ * stall no trial is started and none is killed. After --disk-timeout the run is
+ * interrupted.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -29,8 +30,8 @@
 #include "driver/run.h"
 
 #define RETRY_MS 1000
-#define SLOW_MS 5000                    /* a commit that takes longer is worth a notice */
-#define RECORDED_MAX (4u * 1024 * 1024) /* agents wait while a turn is larger */
+#define SLOW_MS 5000                    /* a longer commit is reported to clients */
+#define RECORDED_MAX (4u * 1024 * 1024) /* agents are paused while a turn is larger */
 #define STALL_MS (10 * 60 * 1000)       /* the default of --disk-timeout */
 
 /* ---- stalls -------------------------------------------------------------------- */
@@ -50,7 +51,7 @@ static void notify(struct driver *d, const char *text)
 {
     hy_warn("%s", text);
     free(d->stalls.notice);
-    d->stalls.notice = hy_strdup(text); /* without memory clients learn it from the log */
+    d->stalls.notice = hy_strdup(text); /* out of memory: only the log has it */
     hy_clients_notify(d);
 }
 
@@ -90,7 +91,7 @@ void hy_stall_end(struct driver *d)
     d->stalls.notice = NULL;
 }
 
-/* A trial's directory could not be made: nothing is started until there is room again. */
+/* No trial is started until there is room again. */
 void hy_stall_begin_no_room(struct driver *d, const char *why)
 {
     if (d->stalls.has_no_room)
@@ -110,7 +111,7 @@ static void probe_for_room(struct driver *d)
     hy_stall_end(d);
 }
 
-/* Who asks for the end does not wait longer than for trials that do not end. */
+/* A user who stops the run waits no longer than for trials that do not end. */
 static bool is_stalled_for_too_long(const struct driver *d, int64_t now)
 {
     if (!d->stalls.count)
@@ -118,9 +119,9 @@ static bool is_stalled_for_too_long(const struct driver *d, int64_t now)
     return now - d->stalls.since > stall_limit(d) || (d->end.stop_by && now > d->end.stop_by);
 }
 
-/* ---- the end of a store --------------------------------------------------------- */
+/* ---- interrupting the run -------------------------------------------------------------------- */
 
-/* What was recorded and not committed is lost, and so is what was to follow from it. */
+/* What was recorded and not committed is discarded, with the messages that depend on it. */
 static void interrupt(struct driver *d, const char *why, bool can_resume)
 {
     struct commit *c = &d->commit;
@@ -128,7 +129,7 @@ static void interrupt(struct driver *d, const char *why, bool can_resume)
     d->commit.is_broken = true;
     if (d->agents.net) {
         hy_net_discard(d->agents.net);
-        hy_net_pause(d->agents.net, false); /* agents say goodbye */
+        hy_net_pause(d->agents.net, false); /* for the Byes of agents */
     }
     hy_changes_clear(&c->recorded);
     if (!c->is_busy)
@@ -136,9 +137,9 @@ static void interrupt(struct driver *d, const char *why, bool can_resume)
     hy_run_interrupt(d, why, can_resume);
 }
 
-/* ---- the commit ------------------------------------------------------------------ */
+/* ---- the commit ------------------------------------------------------------------------------ */
 
-/* The files have lost their names, but they are open: what they hold of this run can still be read. */
+/* The files of the store were removed, but they are still open: the data of this run can be saved. */
 static void keep_snapshot(struct driver *d, struct hy_err *err)
 {
     struct hy_err why = {0}, stale = *err;
@@ -180,7 +181,7 @@ static void on_committed(struct driver *d)
         hy_stall_end(d);
     }
     if (d->commit.is_broken || !d->agents.net)
-        return; /* too late: nobody waits for it any more */
+        return; /* the run has been interrupted meanwhile */
     hy_net_release(d->agents.net);
     hy_net_pause(d->agents.net, false);
     hy_events_flush(d);
@@ -207,7 +208,7 @@ static void on_applied(uv_work_t *job, int status)
     struct commit *c = hy_container(job, struct commit, job);
     struct driver *d = hy_container(c, struct driver, commit);
 
-    (void)status; /* jobs of ours are not cancelled */
+    (void)status; /* jobs are never canceled */
     c->is_busy = false;
     if (c->rc == 0)
         on_committed(d);

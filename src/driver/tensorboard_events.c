@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What TensorBoard shows of a trial beyond what its own code writes: its
- * hyperparameters, the values it reports, how it ended.
+ * Event files for TensorBoard, in addition to those that the trial's code
+ * writes: hyperparameters, reported values and the status of the trial.
  *
- * A trial has one file of ours in its folder, that of its newest attempt; the
- * file of the attempt before is removed, for TensorBoard takes all files of a
- * folder for one story. Handlers only gather bytes. After the turn's commit
- * they go to libuv's thread pool, one job at a time per trial, so that a slow
- * disk holds up nothing but the end of the run.
+ * A trial has one such file in its directory, that of its latest attempt; the
+ * file of the previous attempt is removed, since TensorBoard combines all files
+ * of a directory. Handlers only append to a buffer. After the turn's commit it
+ * is written by libuv's thread pool, one job at a time per trial, so that a
+ * slow disk delays nothing but the end of the run.
  *
- * TensorBoard believes the first end of a session that it reads. So it is
- * written when the trial is over for good: not before another attempt, and not
- * when the run is stopped, since `resume` goes on. Until then the trial's
- * status is "unknown".
+ * TensorBoard uses the first end of a session that it reads. So the end is
+ * written when the trial has ended for good: not before another attempt, and
+ * not when the run is stopped, since `resume` may continue it. Until then the
+ * trial's status is "unknown".
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -35,35 +35,35 @@
 #include "driver/run.h"
 #include "event/event.h"
 
-#define PENDING_MAX (1024u * 1024) /* while the disk is slow */
-#define TAGS_MAX 10000u             /* names of values; TensorBoard is lost long before */
+#define PENDING_MAX (1024u * 1024) /* buffered while the disk is slow */
+#define TAGS_MAX 10000u             /* names of values; far more than TensorBoard can show */
 #define PREFIX "events.out.tfevents."
 
-/* The worker's. The loop keeps off while a job is under way. */
+/* Used by the worker thread; the loop does not touch it during a job. */
 struct file {
     uint64_t trial;
-    char *root, *dir;   /* the run's folder, and the trial's in it */
-    char *path;         /* the whole of it */
-    int fd;             /* -1: what comes is dropped */
+    char *root, *dir;   /* the run's directory, and the trial's within it */
+    char *path;         /* the full path */
+    int fd;             /* -1: data is dropped */
     struct hy_buf bytes;
-    bool is_new, is_last;   /* this job begins it, and closes it */
-    bool is_retry;      /* an earlier attempt may have left one */
+    bool is_new, is_last;   /* this job creates the file, or closes it */
+    bool is_retry;      /* an earlier attempt may have left a file */
     int rc;
 };
 
 struct events {
     struct driver *driver;
-    struct trial *trial;    /* NULL: it is over; freed when all is written */
-    struct hy_list due;     /* in driver.events.due: there is something for the worker */
+    struct trial *trial;    /* NULL: it has ended; freed when everything is written */
+    struct hy_list due;     /* in driver.events.due: there is data for the worker */
     struct hy_map tags;     /* hash of a name -> struct tag */
     struct hy_buf pending;
-    char *next_path;        /* the file of a new attempt: what is gathered belongs there */
-    bool is_retry;          /* it is not the first attempt */
-    bool is_complete;       /* nothing more comes for the file */
+    char *next_path;        /* the file of a new attempt, for what is pending */
+    bool is_retry;          /* not the first attempt */
+    bool is_complete;       /* nothing more is added to the file */
     bool overflowed;
     bool is_writing;
-    bool is_stalled;        /* the job could not be done for want of room, and is tried again */
-    struct hy_list retry;   /* in driver.events.stalled, until then */
+    bool is_stalled;        /* the job failed for lack of space and is retried */
+    struct hy_list retry;   /* in driver.events.stalled until then */
     uv_work_t job;
     struct file file;
 };
@@ -73,9 +73,9 @@ struct tag {
     double last;
 };
 
-/* ---- the worker ----------------------------------------------------------------------- */
+/* ---- the worker thread ----------------------------------------------------------------------- */
 
-/* events.out.tfevents.SECONDS.HOST.hopyard.TRIAL.ATTEMPT of this trial? */
+/* Whether it is events.out.tfevents.SECONDS.HOST.hopyard.TRIAL.ATTEMPT of this trial. */
 static bool is_ours(const char *name, uint64_t trial)
 {
     const char *tail = name;
@@ -89,7 +89,7 @@ static bool is_ours(const char *name, uint64_t trial)
     return isdigit((unsigned char)*tail) && !tail[strspn(tail, "0123456789")];
 }
 
-/* By whatever driver of this run they were made. */
+/* Also those of earlier drivers of this run. */
 static int remove_earlier(const struct file *f, int dir)
 {
     hy_cleanup_close int fd = HY_SYS(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -98,7 +98,7 @@ static int remove_earlier(const struct file *f, int dir)
     int rc = stream ? 0 : -errno;
 
     if (stream)
-        fd = -1; /* it is closed with the other */
+        fd = -1; /* closedir closes it */
 
     while (rc == 0 && (entry = readdir(stream)))
         if (is_ours(entry->d_name, f->trial) && HY_SYS(unlinkat(dirfd(stream), entry->d_name, 0)) < 0)
@@ -108,7 +108,7 @@ static int remove_earlier(const struct file *f, int dir)
     return rc;
 }
 
-/* A trial may have put something else there: -EINVAL. */
+/* -EINVAL if the trial has created something else there. */
 static int create(int dir, const char *path)
 {
     hy_cleanup_close int fd = HY_SYS(openat(dir, strrchr(path, '/') + 1,
@@ -152,8 +152,8 @@ static int copy(int from, int to, off_t size)
     return 0;
 }
 
-/* Training code likes to begin with an empty folder, and removes what it finds.
- * The trial is over now, so nobody trips over a file that comes back. */
+/* Training code often starts by emptying its directory. The trial has ended now, so restoring the file does not
+ * disturb it. */
 static int restore_if_removed(const struct file *f)
 {
     hy_cleanup_close int dir = -1, fd = -1;
@@ -170,7 +170,7 @@ static int restore_if_removed(const struct file *f)
     return rc < 0 ? rc : copy(f->fd, fd, st.st_size);
 }
 
-/* All bytes or none, so that it can be tried again. */
+/* All bytes or none, so that it can be retried. */
 static int append(struct file *f)
 {
     off_t begin = lseek(f->fd, 0, SEEK_CUR);
@@ -179,7 +179,7 @@ static int append(struct file *f)
     if (rc == 0)
         hy_buf_clear(&f->bytes);
     else if (begin >= 0 && (ftruncate(f->fd, begin) < 0 || lseek(f->fd, begin, SEEK_SET) < 0))
-        rc = -EINVAL; /* it is not a file any more */
+        rc = -EINVAL; /* it is not a regular file any more */
     return rc;
 }
 
@@ -197,7 +197,7 @@ static void write_job(uv_work_t *job)
         close_file(f);
 }
 
-/* ---- the loop's side -------------------------------------------------------------------- */
+/* ---- the loop's side ------------------------------------------------------------------------- */
 
 static void out_of_memory(struct driver *d, uint64_t trial)
 {
@@ -260,7 +260,7 @@ static struct events *events_new(struct driver *d, struct trial *t)
     return e;
 }
 
-/* A trial that makes its folder unusable spoils its own record, not the run. */
+/* A trial that makes its directory unusable loses its own events; the run continues. */
 static void write_failed(struct events *e)
 {
     const struct file *f = &e->file;
@@ -314,7 +314,7 @@ static void continue_writing(struct events *e)
         events_free(e);
 }
 
-/* A trial that has ended meanwhile has waited for this: its record is complete when it counts as finished. */
+/* A trial that has ended meanwhile was waiting for this: its events are complete before it counts as ended. */
 static void end_stall(struct events *e)
 {
     struct driver *d = e->driver;
@@ -362,8 +362,8 @@ void hy_events_retry(struct driver *d)
     }
 }
 
-/* One that a later turn adds to before the commit is written with both: its
- * trial's next attempt begins another file, so nothing wrong stays. */
+/* Events that a later turn adds before the commit are written with it. If they are never committed, the trial's
+ * next attempt starts another file, so nothing wrong remains. */
 void hy_events_seal(struct driver *d)
 {
     hy_list_each(it, &d->events.due) {
@@ -407,13 +407,13 @@ void hy_events_discard(struct driver *d)
 
 bool hy_events_all_written(const struct driver *d)
 {
-    /* Who asked for the end is not kept waiting by a disk that hangs. */
+    /* A user who stops the run does not wait for a disk that hangs. */
     return d->events.count == 0 || (d->phase == PHASE_STOPPING && hy_clock_ms() > d->end.stop_by);
 }
 
-/* ---- what is written ---------------------------------------------------------------------- */
+/* ---- encoding -------------------------------------------------------------------------------- */
 
-/* An encoder has answered. */
+/* Checks the result of an encoder. */
 static void check_encoded(struct events *e, int rc)
 {
     if (rc == -ENOMEM) {
@@ -434,7 +434,7 @@ static bool has_params(const struct trial *t)
     return strcmp(t->params, "{}") != 0;
 }
 
-/* A host's name comes from its agent: only what a file's name may hold. */
+/* The host's name comes from its agent and is not trusted. */
 static char *path_of(const struct driver *d, const struct trial *t)
 {
     const char *name = t->agent->host ? t->agent->host : "";
@@ -522,7 +522,7 @@ static bool is_same(double a, double b)
     return a == b || (isnan(a) && isnan(b));
 }
 
-/* The result counts, even if it was not reported, or is not the last that was. */
+/* The result is written even if it was not reported, or was not the last reported value. */
 static void write_result(const struct driver *d, struct trial *t)
 {
     const char *metric = d->spec->metric;

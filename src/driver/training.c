@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A training: its trials are ranks, which start together and need each other.
+ * A training: its trials are ranks, which start together and depend on each
+ * other.
  *
- * All are placed at once, as a gang, or none is; from then on each is a task of
- * its own to the schedule. When one dies, however, and the training is not
- * elastic, the others are told (rank_group.c), have five seconds to end by
- * themselves, and are killed. When all are over, all start again, or all come
- * to their end: until then a rank that has ended is only TRIAL_OVER, since it
- * may be needed once more.
+ * All ranks are placed at once, as a gang, or none is; from then on each is a
+ * separate task of the schedule. If one dies and the training is not elastic,
+ * the training is aborted: the others are notified (rank_group.c), have five
+ * seconds to end by themselves, and are killed. When all have ended, all are
+ * restarted, or the training ends. Until then a rank that has ended is only
+ * TRIAL_ENDED, since it may be needed again.
  *
- * An elastic training goes on with those that are left. The dead one starts
- * again where there is room, and joins the others then. Only when so few are
- * left that it cannot go on does it end as the other kind.
+ * An elastic training continues with the remaining ranks. The dead one is
+ * restarted where there is room, and then joins the others. Only if fewer ranks
+ * than --min-np remain is it aborted.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@
 
 #define STILL_NEEDED "exit status 0, but the others still needed it"
 
-/* ---- who there is ------------------------------------------------------------------ */
+/* ---- lists of ranks -------------------------------------------------------------------------- */
 
 bool hy_rank_is_alive(const struct trial *t)
 {
@@ -80,9 +81,9 @@ static bool is_waiting(const struct trial *t)
     return hy_rank_is_alive(t) && t->member.awaits_roster;
 }
 
-/* ---- all at once --------------------------------------------------------------------- */
+/* ---- starting all ranks ---------------------------------------------------------------------- */
 
-/* Of so many. Servers come last: what needs most is placed first. */
+/* Servers come last: the largest need is placed first. */
 static struct hy_need need_of(const struct driver *d, uint32_t size)
 {
     struct hy_need need = hy_run_need(d, NULL);
@@ -150,7 +151,7 @@ void hy_training_wait_for_machines(struct driver *d, const struct hy_err *why)
 struct gang_slot {
     uint32_t role;
     uint64_t agent;
-    size_t at; /* among the gang's seats */
+    size_t at; /* index in the gang's placement */
 };
 
 static int by_agent(const void *a, const void *b)
@@ -165,10 +166,11 @@ static int by_agent(const void *a, const void *b)
 }
 
 /*
- * Ranks of one agent are neighbours, and the agents are in the order in which
- * people named them. The schedule fills them in the order in which they came,
- * with tasks as they are queued: so they are queued to suit. Of a cluster the
- * servers, which come first by number, have the last seats.
+ * Ranks of one agent have consecutive numbers, and agents are in the order in
+ * which the user listed them. The schedule fills agents in the order in which
+ * they joined, with tasks in the order in which they are queued: so they are
+ * queued accordingly. The servers of a cluster have the lowest numbers and the
+ * last places.
  */
 static int queue_in_rank_order(struct driver *d, struct trial **ranks, const struct hy_placement *place)
 {
@@ -192,7 +194,7 @@ static int queue_in_rank_order(struct driver *d, struct trial **ranks, const str
     return rc;
 }
 
-/* The tasks that were just queued take the gang's seats. */
+/* The tasks that were just queued take the places of the gang. */
 static int begin_all(struct driver *d, struct trial **ranks, struct hy_assignment *places, size_t n)
 {
     int rc = 0;
@@ -201,7 +203,7 @@ static int begin_all(struct driver *d, struct trial **ranks, struct hy_assignmen
         struct hy_placement place;
 
         if (hy_schedule_next(d->schedule, &place) != 1) {
-            hy_run_out_of_memory(d); /* there was room for all of them just now */
+            hy_run_out_of_memory(d); /* impossible otherwise: the gang just fitted */
             return -ENOMEM;
         }
         ranks[i] = hy_map_get(&d->trials.map, place.task);
@@ -226,7 +228,7 @@ void hy_training_start(struct driver *d, const struct hy_placement *gang)
         return;
     for (size_t i = 0; i < n; i++)
         hy_attempt_send(d, ranks[i], &places[i]);
-    for (size_t i = n; i < all; i++) /* when there is room */
+    for (size_t i = n; i < all; i++) /* started when there is room */
         hy_trial_queue(d, ranks[i]);
 }
 
@@ -237,18 +239,18 @@ bool hy_training_needs_ranks(const struct driver *d)
     return g->gang == GANG_STARTED && !g->has_finished_rank && !g->abort_reason && count_ranks(d, has_not_ended) < d->spec->ranks_max;
 }
 
-/* ---- the end of all ------------------------------------------------------------------------ */
+/* ---- ending all ranks ------------------------------------------------------------------------ */
 
 static void rank_ended(struct driver *d, struct trial *t, enum hy_trial_state result, const char *message)
 {
     t->phase = TRIAL_ENDED;
     t->member.end_state = result;
     free(t->member.end_message);
-    t->member.end_message = message ? hy_strdup(message) : NULL; /* without memory: no message */
+    t->member.end_message = message ? hy_strdup(message) : NULL; /* out of memory: no message */
     d->changed = true;
 }
 
-/* Those that have no process will get none. */
+/* Ranks without a process do not get one any more. */
 static void cancel_unstarted(struct driver *d, const char *message)
 {
     struct trial *t;
@@ -275,7 +277,7 @@ static void end_all(struct driver *d)
         hy_trial_end(d, ranks[i], ranks[i]->member.end_state, ranks[i]->member.end_message);
 }
 
-/* What is nobody's retry, but must come to an end. */
+/* Attempts that do not use up --retries, but are limited as well. */
 static uint32_t count_setbacks(const uint32_t charged[HY_CHARGES])
 {
     return charged[HY_CHARGE_LOSS] + charged[HY_CHARGE_SHORTAGE] + charged[HY_CHARGE_GPU_FAULT];
@@ -336,7 +338,7 @@ void hy_training_abort_take(struct driver *d, const struct trial *cause, enum hy
         hy_run_out_of_memory(d);
         return;
     }
-    if (g->abort_reason || d->phase != PHASE_RUNNING) { /* the first one counts */
+    if (g->abort_reason || d->phase != PHASE_RUNNING) { /* the first cause counts */
         free(why);
         return;
     }
@@ -354,7 +356,7 @@ void hy_training_fail_rank(struct driver *d, struct trial *t)
     if (t->phase == TRIAL_ENDED)
         rank_ended(d, t, HY_TRIAL_FAILED, STILL_NEEDED);
     else if (!t->member.death)
-        t->member.death = hy_strdup(STILL_NEEDED); /* without memory: it counts as done */
+        t->member.death = hy_strdup(STILL_NEEDED); /* out of memory: it counts as done */
 }
 
 void hy_training_finish(struct driver *d)
@@ -366,7 +368,7 @@ void hy_training_finish(struct driver *d)
     hy_run_finish(d, why ? HY_RUN_FAILED : HY_RUN_DONE, why);
 }
 
-/* An elastic training waits for machines, unless somebody has said for how long. */
+/* An elastic training waits for machines, by default without a limit. */
 static void check_elastic_timeout(struct driver *d, int64_t now)
 {
     struct training *g = &d->training;
@@ -396,7 +398,7 @@ void hy_training_tick(struct driver *d, int64_t now)
     hy_nodes_tick(d, now);
     check_elastic_timeout(d, now);
     if (g->kill_at && d->stalls.count)
-        g->kill_at = now + ABORT_GRACE_MS; /* they have not been told yet */
+        g->kill_at = now + ABORT_GRACE_MS; /* they have not been notified yet */
     if (!g->kill_at || now < g->kill_at)
         return;
     g->kill_at = 0;
@@ -405,7 +407,7 @@ void hy_training_tick(struct driver *d, int64_t now)
             hy_trial_kill(d, t);
 }
 
-/* ---- the end of one, when it is elastic ------------------------------------------------------- */
+/* ---- ending one rank of an elastic training -------------------------------------------------- */
 
 static void abort_too_few(struct driver *d, const struct trial *cause)
 {
@@ -418,7 +420,7 @@ static void abort_too_few(struct driver *d, const struct trial *cause)
                                        least == 1 ? "" : "s", left));
 }
 
-/* It came when the others were done. */
+/* They joined when the others had finished. */
 static void dismiss_late_ranks(struct driver *d)
 {
     struct trial *t;
@@ -448,7 +450,7 @@ static void check_elastic(struct driver *d, const struct trial *last)
     finish_if_all_ended(d);
 }
 
-/* Unless it is limited it is tried as long as the others can do without it. */
+/* Without --retries a rank is restarted as long as enough others run. */
 static bool may_retry_rank(const struct driver *d, const struct trial *t, enum hy_charge charge)
 {
     if (d->training.has_finished_rank || d->training.abort_reason)
@@ -474,13 +476,13 @@ static void retry_or_fail_rank(struct driver *d, struct trial *t, enum hy_charge
     }
 }
 
-/* ---- the end of one --------------------------------------------------------------------------- */
+/* ---- ending one rank ------------------------------------------------------------------------- */
 
 struct result {
     enum hy_attempt_state attempt;
     enum hy_trial_state trial;
     enum hy_charge charge; /* if it has failed */
-    char text[1024]; /* "": nothing is wrong */
+    char text[1024]; /* "": no fault */
 };
 
 static void apply_elastic_result(struct driver *d, struct trial *t, const struct result *v)
@@ -495,7 +497,7 @@ static void apply_elastic_result(struct driver *d, struct trial *t, const struct
     check_elastic(d, t);
 }
 
-/* Ends the attempt, and says what follows for it and the others. */
+/* Ends the attempt, and continues, restarts or ends the training. */
 static void apply_result(struct driver *d, struct trial *t, const struct result *v)
 {
     const char *message = *v->text ? v->text : NULL;

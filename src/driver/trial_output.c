@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What trials print and leave, on its way to files.
+ * Standard output and files of trials, written to the run's directory.
  *
- * Each stream from an agent is a file: what a trial prints. Or it is many, one
- * after the other: what a trial left on a host that does not share our files.
- * At most one write per stream is under way, in libuv's thread pool; what comes
- * meanwhile is gathered, and the credit goes back to the agent only when it is
- * written. So a slow disk slows the trial that prints, and nobody else, in
- * bounded memory. A full disk does so too: what could not be written, or opened,
- * is tried again every second (store_commit.c: stalls).
+ * Each stream from an agent is one file, what a trial prints, or many files one
+ * after the other: those that a trial has left on a host that does not share
+ * files. At most one write per stream is in progress, in libuv's thread pool;
+ * data that arrives meanwhile is buffered, and the agent gets credit only for
+ * what is written. So a slow disk slows down the trial that prints, and nothing
+ * else, in bounded memory. So does a full disk: what could not be written or
+ * opened is retried every second (store_commit.c: stalls).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,43 +27,43 @@
 #include "driver/run.h"
 #include "wire/wire.h"
 
-#define FILES_A_TURN 64 /* that one output may make: each may need many directories */
+#define FILES_A_TURN 64 /* that one output may create: each may need many directories */
 
 struct output {
     struct driver *driver;
-    struct agent *agent;   /* NULL: nobody waits for it any more */
+    struct agent *agent;   /* NULL: the attempt has ended */
     struct trial *trial;
     struct hy_list link;   /* in trial->outputs */
     uint32_t stream;
-    int fd;                /* -1: what comes is dropped */
+    int fd;                /* -1: data is dropped */
     uint64_t written;
     struct hy_buf gathered;
     struct hy_buf in_flight;
     bool writing;
-    bool is_stalled;       /* it counts in driver.stalls.count */
-    bool is_unopened;      /* what it prints has no file yet, for want of room */
+    bool is_stalled;       /* counts in driver.stalls.count */
+    bool is_unopened;      /* its file could not be created yet, for lack of space */
     uint32_t attempt;
-    struct hy_list retry;  /* in driver.outputs.stalled, to be tried again, or in driver.outputs.continued */
+    struct hy_list retry;  /* in driver.outputs.stalled or in driver.outputs.continued */
     uv_fs_t req;
     char *path;
-    char *name;            /* of the file that is under way, as the agent has it */
+    char *name;            /* of the current file, as the agent sent it */
     bool is_files;
     struct hy_list files;  /* announced, not begun */
-    uint64_t left;         /* of the file that is under way */
-    uint32_t file_count;   /* of all that were announced, and ... */
-    uint64_t data_bytes;   /* ... what they had to send */
-    size_t announced;      /* memory that `files` takes */
+    uint64_t left;         /* bytes of the current file to come */
+    uint32_t file_count;   /* announced so far */
+    uint64_t data_bytes;   /* of all announced files */
+    size_t announced;      /* bytes of memory of `files` */
 };
 
-/* A file, or a piece of one, that was announced: its bytes follow those of the one before it. */
+/* A file, or a piece of one, that was announced: its data follows that of the previous one. */
 struct announced {
     struct hy_list link;
     uint64_t size, offset;
     mode_t mode;
-    char path[]; /* below the trial's folder, if it is as it should be */
+    char path[]; /* relative to the trial's directory; not trusted */
 };
 
-/* ---- files from trials --------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static void output_free(struct output *o)
 {
@@ -93,7 +93,7 @@ void hy_outputs_write_failed(struct driver *d, const char *path, int rc)
     hy_run_fail(d, &err);
 }
 
-/* It is tried again. */
+/* Retried later. */
 static void stall(struct output *o, int rc)
 {
     if (hy_list_empty(&o->retry))
@@ -128,15 +128,16 @@ static void fail_out_of_memory(struct driver *d, uint64_t trial)
     hy_run_fail(d, &err);
 }
 
-/* A trial that gave a file the name of a folder, put a pipe there, or made it larger than this file system can have it,
- * spoils that file, not the run: so does all that neither passes by itself nor is ours. */
+/* A trial that gives a file the name of a directory, creates a pipe there, or exceeds the maximum size of the file
+ * system loses that file; the run continues. This applies to all errors that are neither temporary nor the driver's
+ * own. */
 bool hy_outputs_is_trial_error(int rc)
 {
     return rc < 0 && rc != -ENOMEM && !hy_is_stall(rc);
 }
 
-/* What comes of it from now on is dropped. A trial that has lost one of its files has failed; one that has lost what it
- * printed has not. */
+/* Further data is dropped. A trial that has lost one of its files has failed; one that has lost what it printed has
+ * not. */
 static void abandon_file(struct output *o, int rc)
 {
     struct trial *t = o->trial;
@@ -168,8 +169,8 @@ static void on_write_error(struct output *o, int rc)
         write_failed(o, rc);
 }
 
-/* A checkpoint counts when all of it is here (hy_outputs_take_checkpoint); until
- * then it lies beside the one before it. */
+/* A checkpoint replaces the previous one when it is complete (hy_outputs_install_checkpoint); until then it is
+ * stored next to it. */
 #define CHECKPOINT "checkpoint"
 #define STAGING ".checkpoint"
 #define PREVIOUS ".checkpoint.old"
@@ -181,7 +182,7 @@ static char *staging_path(const char *path)
     return strncmp(path, CHECKPOINT "/", n + 1) == 0 ? hy_asprintf(STAGING "%s", path + n) : hy_strdup(path);
 }
 
-/* The fd of a new file, or of one that goes on. */
+/* The fd of a new file, or of one that is continued. */
 static int open_file(const struct output *o, const char *target, const struct announced *f)
 {
     hy_cleanup_close int dir = hy_own_folder(o->driver->logdir, o->trial->dir, NULL);
@@ -190,7 +191,7 @@ static int open_file(const struct output *o, const char *target, const struct an
     if (dir < 0)
         return dir;
     fd = f->offset ? hy_extend_below(dir, target, (off_t)f->offset) : hy_create_below(dir, target, 0600);
-    return fd == -ENOENT && f->offset ? -ENXIO : fd; /* somebody has removed it here */
+    return fd == -ENOENT && f->offset ? -ENXIO : fd; /* it was removed here */
 }
 
 static void begin_file(struct output *o, const struct announced *f)
@@ -223,7 +224,7 @@ static void on_more(uv_idle_t *idle)
     hy_outputs_continue(idle->data);
 }
 
-/* The loop has other work first. */
+/* Other work of the loop comes first. */
 static void continue_next_turn(struct output *o)
 {
     int rc = uv_idle_start(&o->driver->outputs.idle, on_more);
@@ -234,7 +235,7 @@ static void continue_next_turn(struct output *o)
         hy_list_push(&o->driver->outputs.continued, &o->retry);
 }
 
-/* On to the next file that has bytes to come; empty ones are made on the way. */
+/* Continues with the next file that has data; empty ones are created on the way. */
 static void next_file(struct output *o)
 {
     int made = 0;
@@ -262,7 +263,7 @@ static void next_file(struct output *o)
     }
 }
 
-/* n bytes of under_way are where they belong. */
+/* n bytes of in_flight are written. */
 static void consume(struct output *o, size_t n)
 {
     o->written += n;
@@ -277,7 +278,7 @@ static void consume(struct output *o, size_t n)
 
 static void on_written(uv_fs_t *req);
 
-/* Starts a write of the next bytes, if none is under way. */
+/* Starts a write of the next bytes, if none is in progress. */
 static void write_more(struct output *o)
 {
     while (!o->writing && !is_waiting(o) && (o->in_flight.len || o->gathered.len)) {
@@ -285,7 +286,7 @@ static void write_more(struct output *o)
         uv_buf_t buf;
         int rc;
 
-        if (o->in_flight.len == 0) { /* the two change places */
+        if (o->in_flight.len == 0) { /* swaps the buffers */
             struct hy_buf empty = o->in_flight;
 
             o->in_flight = o->gathered;
@@ -324,13 +325,13 @@ static void on_written(uv_fs_t *req)
 
     uv_fs_req_cleanup(req);
     o->writing = false;
-    if (!o->agent) { /* forgotten meanwhile */
+    if (!o->agent) { /* closed meanwhile */
         output_free(o);
         return;
     }
     if (n < 0)
         on_write_error(o, (int)n);
-    if (n < 0 && o->fd >= 0) /* it waits, or the run has failed */
+    if (n < 0 && o->fd >= 0) /* it is stalled, or the run has failed */
         return;
     if (n >= 0) {
         end_stall(o);
@@ -340,7 +341,7 @@ static void on_written(uv_fs_t *req)
     process_end_if_written(o);
 }
 
-/* What an earlier attempt printed is kept as stdout.1, stdout.2 … */
+/* The output of earlier attempts is kept as stdout.1, stdout.2 … */
 static void keep_earlier(int dir, const char *name, const struct output *o)
 {
     hy_cleanup_free char *previous = hy_asprintf("%s.%u", name, o->attempt - 1);
@@ -357,7 +358,7 @@ static void open_printed(struct output *o)
 
     if (rc == 0) {
         keep_earlier(dir, name, o);
-        o->fd = hy_create_below(dir, name, 0666); /* a new file, whatever lies there */
+        o->fd = hy_create_below(dir, name, 0666); /* a new file, whatever exists there */
         rc = o->fd < 0 ? o->fd : 0;
     }
     o->is_unopened = hy_is_stall(rc);
@@ -428,7 +429,7 @@ static struct output *output_new(struct driver *d, struct agent *a, struct trial
     return o;
 }
 
-/* Agents keep to these by themselves (agent/upload.c). */
+/* Agents enforce these limits themselves (agent/upload.c). */
 static bool is_within_limits(struct output *o, const Hy__Output *m)
 {
     uint64_t limit = hy_bounds_transfer(o->driver->spec->max_transfer);
@@ -464,7 +465,7 @@ static void announce(struct output *o, const Hy__Output *m)
     next_file(o);
 }
 
-/* An attempt has one of each: two that it prints, and one for all its files. */
+/* An attempt has at most one of each: stdout, stderr, and one for all its files. */
 static bool has_output(const struct trial *t, const char *path, bool is_files)
 {
     hy_list_each(it, &t->outputs) {
@@ -502,7 +503,7 @@ void hy_outputs_data(struct driver *d, struct agent *a, uint32_t stream, const u
 {
     struct output *o = hy_map_get(&a->outputs, stream);
 
-    if (!o) { /* of an attempt that does not count any more */
+    if (!o) { /* of an attempt that has ended */
         hy_peer_forget(a->peer, stream);
         return;
     }
@@ -534,17 +535,17 @@ void hy_outputs_remove_partial_checkpoint(struct driver *d, const struct trial *
         hy_warn_limited("cannot remove half a checkpoint trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
 }
 
-/* One that is there stays until the new one has its place. */
+/* The existing checkpoint stays until the new one replaces it. */
 static int replace(const char *staging, const char *checkpoint, const char *previous)
 {
     int rc;
 
-    /* Where there is one already both change places, at a stroke. */
+    /* If one exists, both are exchanged atomically. */
     if (renameat2(AT_FDCWD, staging, AT_FDCWD, checkpoint, RENAME_EXCHANGE) == 0)
         return hy_remove_tree(staging);
     if (errno != ENOENT && errno != EINVAL && errno != ENOSYS)
         return -errno;
-    if (access(staging, F_OK) < 0) /* the attempt has left none */
+    if (access(staging, F_OK) < 0) /* the attempt has no checkpoint */
         return errno == ENOENT ? hy_remove_tree(checkpoint) : -errno;
     rc = hy_remove_tree(previous);
     if (rc == 0 && rename(checkpoint, previous) < 0 && errno != ENOENT)

@@ -12,12 +12,12 @@
 #include "driver/params_text.h"
 #include "driver/run.h"
 
-#define STARTS_MAX 1000          /* asks and starts in one turn: an agent may claim any number of slots */
+#define STARTS_MAX 1000          /* asks and starts in one turn: an agent may report any number of slots */
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MAX_MS 60000
-#define WAITS_FOR_MAX 300             /* of what it waits for */
+#define WAITS_FOR_MAX 300             /* bytes of the reason that is shown */
 
-/* ---- a trial's memory ----------------------------------------------------------- */
+/* ---- allocation ------------------------------------------------------------------------------ */
 
 struct trial *hy_trial_new(struct driver *d, uint64_t number, const struct hy_value *values)
 {
@@ -80,7 +80,7 @@ int hy_run_update_best(struct driver *d, const struct hy_trial_row *row)
     return 0;
 }
 
-/* ---- ask -------------------------------------------------------------------------- */
+/* ---- asking the search ----------------------------------------------------------------------- */
 
 int hy_trial_queue(struct driver *d, struct trial *t)
 {
@@ -89,7 +89,7 @@ int hy_trial_queue(struct driver *d, struct trial *t)
 
     t->phase = TRIAL_QUEUED;
     if (hy_is_training(d) && d->training.gang != GANG_STARTED)
-        return 0; /* with all others */
+        return 0; /* together with all other ranks */
     rc = hy_schedule_submit(d->schedule, t->number, &need);
     if (rc < 0)
         hy_run_out_of_memory(d);
@@ -106,8 +106,8 @@ int hy_run_take_dir(struct driver *d, const char *dir)
     return hy_map_put(&d->trials.dirs, key, &taken);
 }
 
-/* A name that no other trial has: two may have the same parameters. Two names
- * with the same hash count as one; then the second is longer than it need be. */
+/* A name that no other trial has: two trials may have the same parameters. Two names with the same hash count as
+ * equal; then the second one is longer than necessary. */
 static char *name_dir(struct driver *d, const struct trial *t)
 {
     char *dir = hy_params_dir(&d->space, t->values, t->number);
@@ -157,7 +157,7 @@ int hy_trial_ask(struct driver *d)
     return add_to_store(d, t) == 0 && hy_trial_queue(d, t) == 0;
 }
 
-/* ---- place -------------------------------------------------------------------------- */
+/* ---- placing trials -------------------------------------------------------------------------- */
 
 static void start_at(struct driver *d, const struct hy_placement *place)
 {
@@ -169,7 +169,7 @@ static void start_at(struct driver *d, const struct hy_placement *place)
         hy_attempt_send(d, t, &place->assignments[0]);
 }
 
-/* Those that wait for a whole agent or a whole GPU must not keep the rest of the machines idle. */
+/* Trials that wait for a whole agent or a whole GPU must not leave the other machines idle. */
 static bool fits_beside_waiting(struct driver *d)
 {
     struct hy_need need = hy_run_need(d, NULL);
@@ -192,7 +192,7 @@ static bool has_free_slot(struct driver *d)
     return d->spec->parallel == 0 || s.running < d->spec->parallel;
 }
 
-/* Of ranks it is the first one's value that counts. */
+/* Only the first rank's value counts. */
 static bool is_measured(const struct driver *d, const struct trial *t)
 {
     if (!hy_is_training(d))
@@ -200,7 +200,7 @@ static bool is_measured(const struct driver *d, const struct trial *t)
     return *d->spec->metric && hy_node_has_rank(d->spec, t->number) && hy_node_rank(d->spec, t->number) == 0;
 }
 
-/* How many trials it concerns is only known at the end; the first of them was noted when it ended. */
+/* The number is only known at the end; the first such trial was noted when it ended. */
 static void note_without_metric(struct driver *d)
 {
     if (!d->trials.no_metric_noted || d->trials.done < 2)
@@ -218,7 +218,7 @@ static void finish(struct driver *d, enum hy_run_state state, const char *messag
     hy_run_finish(d, state, message);
 }
 
-/* Asks no further ahead than there are free slots: the newest answers count. */
+/* Never asks for more trials than there are free slots, so that the search can use the latest results. */
 void hy_trials_pump(struct driver *d)
 {
     if (hy_is_training(d))
@@ -242,9 +242,9 @@ void hy_trials_pump(struct driver *d)
         finish(d, HY_RUN_STOPPED, "stopped");
 }
 
-/* ---- end ---------------------------------------------------------------------------- */
+/* ---- ending attempts and trials -------------------------------------------------------------- */
 
-/* An agent that sends more is cut short. */
+/* Longer texts of an agent are cut. */
 static const char *detail_of(Hy__Ended *e)
 {
     if (strlen(e->detail) > HY_REPORT_LIMIT)
@@ -255,7 +255,7 @@ static const char *detail_of(Hy__Ended *e)
 int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_state state, enum hy_charge charge,
                          const char *message)
 {
-    Hy__Control *ended = hy_take(t->ended); /* the row's texts are in it */
+    Hy__Control *ended = hy_take(t->ended); /* owns the strings of the row */
     Hy__Ended *e = ended ? ended->ended : NULL;
     struct hy_attempt_row row = {.trial = (int64_t)t->number, .number = t->attempt, .agent = t->agent->name,
                                  .host = t->agent->host, .state = state, .message = message, .charge = charge,
@@ -327,7 +327,7 @@ static void retry_or_fail(struct driver *d, struct trial *t, const char *message
         hy_trial_end(d, t, HY_TRIAL_FAILED, message);
         return;
     }
-    if (d->phase != PHASE_RUNNING) { /* it would have been tried again: resume does */
+    if (d->phase != PHASE_RUNNING) { /* resume retries it */
         hy_trial_end(d, t, HY_TRIAL_STOPPED, message);
         return;
     }
@@ -380,7 +380,7 @@ int hy_trial_store_metrics(struct driver *d, struct trial *t, uint32_t attempt, 
     return 0;
 }
 
-/* The machine had no process, file or memory to give just then: not the trial's fault. */
+/* The machine lacked a process, file or memory at that moment: not the trial's fault. */
 static bool is_shortage(const Hy__Ended *e)
 {
     return e->outcome == HY__ENDED__OUTCOME__NOT_STARTED &&
@@ -403,7 +403,7 @@ static bool is_full_disk(const Hy__Ended *e)
     return e->outcome == HY__ENDED__OUTCOME__NOT_STARTED && (e->code == -ENOSPC || e->code == -EDQUOT);
 }
 
-/* The run's own disk is full: that costs no trial anything. */
+/* The disk of the run itself is full: not charged to the trial. */
 static void wait_for_disk(struct driver *d, struct trial *t, const char *message)
 {
     char text[700];
@@ -422,7 +422,7 @@ static void retry_after_shortage(struct driver *d, struct trial *t, const char *
 {
     char text[700];
 
-    snprintf(text, sizeof text, "%s", message); /* it goes with the attempt */
+    snprintf(text, sizeof text, "%s", message); /* `message` is freed with the attempt */
     if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, HY_CHARGE_SHORTAGE, text) < 0)
         return;
     if (d->phase != PHASE_RUNNING) {
@@ -433,7 +433,7 @@ static void retry_after_shortage(struct driver *d, struct trial *t, const char *
     hy_run_note(d, "trial %llu: %s; tried again", (unsigned long long)t->number, text);
 }
 
-/* A neighbour on its GPU has taken it down, or was taken down by it: nobody knows. */
+/* Another trial on its GPU has caused the fault, or this one has: it cannot be determined. */
 static void retry_after_gpu_fault(struct driver *d, struct trial *t)
 {
     if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, HY_CHARGE_GPU_FAULT, "it fell with a neighbour on its GPU") < 0)
@@ -447,12 +447,12 @@ static void retry_after_gpu_fault(struct driver *d, struct trial *t)
     hy_trial_queue(d, t);
 }
 
-/* Once for each kind: it is the same function in all trials. */
+/* Once for each kind: all trials run the same function. */
 static void note_remark(struct driver *d, const struct trial *t, const Hy__Ended *e)
 {
     bool *noted = e->lacks_metric ? &d->trials.no_metric_noted : &d->trials.choice_noted;
 
-    if (!*e->remark || *noted || (e->lacks_metric && t->has_value)) /* it printed the metric, or a child reported it */
+    if (!*e->remark || *noted || (e->lacks_metric && t->has_value)) /* the metric was printed or reported */
         return;
     *noted = true;
     hy_run_note(d, "trial %llu: %s", (unsigned long long)t->number, e->remark);
@@ -466,10 +466,10 @@ void hy_trial_process_end(struct driver *d, struct trial *t)
     const char *fault;
 
     if (d->phase >= PHASE_ENDING || !hy_outputs_complete(t->agent, e) || hy_events_are_stalled(t))
-        return; /* hy_trials_settle is called again when more has been written */
+        return; /* called again when more has been written */
     if (e->sent_files && !t->lost_file)
         hy_outputs_install_checkpoint(d, t);
-    if (killed && !t->killed) { /* not by us: its agent was asked to end */
+    if (killed && !t->killed) { /* not by the driver: its agent was asked to end */
         hy_agents_stop_placing(d, t->agent);
         hy_trials_lost(d, t, hy_agents_bye_is_charged(d, t->agent), "it was asked to end");
         return;
@@ -529,7 +529,7 @@ void hy_trials_held(struct driver *d, struct agent *a, const Hy__Held *held)
     if (!t)
         return;
     free(t->waits_for);
-    /* Without memory it is not shown, no more. */
+    /* Out of memory: the reason is not shown. */
     t->waits_for = *held->why ? hy_strndup(held->why, WAITS_FOR_MAX) : NULL;
     if (!*held->why)
         t->started_ms = hy_clock_ms();
@@ -570,13 +570,13 @@ void hy_trials_report(struct driver *d, struct agent *a, const Hy__Report *r)
     d->changed = true;
 }
 
-/* Its agent has died. Not by a trial that did not run there yet, or no more. */
+/* Not if the trial was not running yet, or not any more, when its agent died. */
 static bool may_have_killed_agent(const struct trial *t)
 {
     return !t->waits_for && (!t->ended || t->ended->ended->outcome == HY__ENDED__OUTCOME__KILLED);
 }
 
-/* It has had its agents to itself for long enough to be the one that ends them. */
+/* Its agents died while nothing else ran on them, so the trial is the cause. */
 static void fail_suspect(struct driver *d, struct trial *t, const char *why)
 {
     char text[700];
@@ -600,7 +600,7 @@ void hy_trials_lost(struct driver *d, struct trial *t, bool died, const char *wh
     bool counts = died && d->phase == PHASE_RUNNING && may_have_killed_agent(t);
     char text[700];
 
-    if (d->phase >= PHASE_ENDING) { /* the run is over as the store has it */
+    if (d->phase >= PHASE_ENDING) { /* the end of the run is already in the store */
         hy_list_remove(&t->on_agent);
         hy_outputs_close(d, t);
         hy_checkpoint_cancel(t);
@@ -623,10 +623,10 @@ void hy_trials_lost(struct driver *d, struct trial *t, bool died, const char *wh
         note_suspects(d, t);
 }
 
-/* ---- time, and the end of all ------------------------------------------------------------ */
+/* ---- the tick, and stopping ------------------------------------------------------------------ */
 
-/* Some cannot be ended (a program that became root, an agent that does not
- * answer): who asked for the end is not kept waiting. */
+/* Some trials cannot be ended (a program that became root, an agent that does not answer): a user who stops the run
+ * does not wait for them. */
 static void abandon_trials(struct driver *d)
 {
     struct trial *t;
@@ -637,7 +637,7 @@ static void abandon_trials(struct driver *d)
         if (hy_trial_end_attempt(d, t, HY_ATTEMPT_STOPPED, HY_CHARGE_NONE, "it did not end when it was stopped") < 0)
             return;
         hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
-        i = 0; /* the map has moved */
+        i = 0; /* the removal has changed the map */
     }
 }
 
