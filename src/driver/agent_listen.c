@@ -44,7 +44,7 @@ int hy_agents_listen(struct driver *d, struct hy_err *err)
     if (!*text && !d->spec->n_hosts && !*d->spec->discovery)
         text = "127.0.0.1:0";
     if (*text && parse_listen_address(text, address, sizeof address, &port) < 0)
-        return hy_err_set(err, -EINVAL, "--listen takes [ADDRESS:]PORT, not '%s'", text);
+        return hy_err_set(err, -EINVAL, "invalid --listen '%s'; use [ADDRESS:]PORT", text);
     if (*address)
         return hy_net_listen(d->agents.net, address, port, find_key, d, &d->agents.port, err);
     if (hy_net_listen(d->agents.net, "::", port, find_key, d, &d->agents.port, NULL) == 0)

@@ -42,7 +42,7 @@ void hy_agent_send_bye(const struct driver *d, struct agent *a)
     m.body_case = HY__CONTROL__BODY_BYE;
     m.bye = &bye;
     if (a->peer && hy_agents_send(a, &m) < 0)
-        hy_warn("an agent cannot be told goodbye agent=%s", a->name);
+        hy_warn("cannot send a Bye to an agent agent=%s", a->name);
 }
 
 /* ---- the run's Python function, sent to each agent once, after the Welcome ---------------------- */
@@ -72,7 +72,7 @@ static void send_function(struct driver *d, struct agent *a)
         if (n == 0)
             return;
         if (hy_peer_write(a->peer, a->function_stream, f->data + a->function_sent, n) < 0) {
-            hy_err_set(&err, -ENOMEM, "out of memory for the function");
+            hy_err_set(&err, -ENOMEM, "out of memory while sending the function");
             hy_run_fail(d, &err);
             return;
         }
@@ -169,7 +169,7 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
     if (a->discovered_slots)
         has.slots = a->discovered_slots; /* they may have changed since it was started */
     if (strcmp(info->version, HY_VERSION) != 0)
-        hy_run_note(d, "agent %s is hopyard %s, this is %s", a->name, info->version, HY_VERSION);
+        hy_run_note(d, "agent %s runs hopyard %s, but the driver is %s; install the same version", a->name, info->version, HY_VERSION);
     if ((!a->is_managed || *d->spec->engine) && *info->name) {
         char *name = hy_strdup(info->name);
 
@@ -183,7 +183,7 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
     a->memory = has.memory;
     a->shares_files = info->shares_files;
     if (hy_schedule_agent_add(d->schedule, a->id, &has) < 0) {
-        hy_warn_limited("an agent cannot be used agent=%s slots=%u", a->name, info->slots);
+        hy_warn_limited("cannot use an agent agent=%s slots=%u", a->name, info->slots);
         hy_agent_send_bye(d, a); /* another agent may be usable */
         return;
     }
@@ -197,7 +197,7 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
     d->supply.last_agent_ms = hy_clock_ms();
     d->supply.is_checked = false;
     d->changed = true;
-    hy_log_within(&connections_log, HY_LOG_INFO, "agent is here agent=%s host=%s pid=%lld slots=%u shares_files=%d",
+    hy_log_within(&connections_log, HY_LOG_INFO, "agent has joined agent=%s host=%s pid=%lld slots=%u shares_files=%d",
                   a->name, info->host, (long long)info->pid, info->slots, info->shares_files);
     if (!a->is_managed)
         hy_run_note(d, "agent %s has joined with %u slots", a->name, a->slots);
@@ -214,17 +214,17 @@ static void leave_on_standby(struct driver *d, struct agent *a)
     int rc = pid ? hy_reaper_spare(pid) : hy_reaper_adopt(-1);
 
     if (rc < 0)
-        hy_warn("an agent on standby ends with its driver agent=%s error=%s", a->name, strerror(-rc));
+        hy_warn("an agent on standby will end with its driver agent=%s error=%s", a->name, strerror(-rc));
     a->process_runs = false;
 }
 
 /* The agent ends by its own decision; all its messages have arrived. */
 static void on_bye(struct driver *d, struct agent *a, const Hy__Bye *bye)
 {
-    hy_log_within(&connections_log, HY_LOG_INFO, "agent says goodbye agent=%s why=%s", a->name, bye->why);
+    hy_log_within(&connections_log, HY_LOG_INFO, "agent leaves agent=%s why=%s", a->name, bye->why);
     snprintf(a->bye_reason, sizeof a->bye_reason, "%s", bye->why);
     if (d->phase == PHASE_RUNNING && !a->released)
-        hy_run_note(d, "agent %s has left (%s); its trials run elsewhere", a->name, bye->why);
+        hy_run_note(d, "agent %s has left (%s); its trials run on other agents", a->name, bye->why);
     hy_peer_close(a->peer, 0);
     if (bye->on_standby && a->process_runs && may_wait_on_standby(d, a))
         leave_on_standby(d, a);
@@ -247,7 +247,7 @@ static void on_lost(void *arg, struct hy_peer *p, const char *why)
         hy_agent_drop(d, a, hy_peer_address(p));
         return;
     }
-    hy_run_note(d, "agent %s is gone (%s); its trials run elsewhere", a->name, why);
+    hy_run_note(d, "agent %s is lost (%s); its trials run on other agents", a->name, why);
     if (a->process_runs) /* it is alive but unreachable: another one is started when it has ended */
         hy_agent_process_stop(d, a);
     hy_agent_lost(d, a, false, why); /* its machine may be gone */

@@ -34,7 +34,7 @@ static void register_with_reaper(struct driver *d, const struct agent *a)
     int pidfd = hy_engine_adopted(d->agents.engine, a->id), rc = pidfd < 0 ? 0 : hy_reaper_adopt(pidfd);
 
     if (rc < 0)
-        hy_warn("the reaper does not know of an agent agent=%s error=%s", a->name, strerror(-rc));
+        hy_warn("cannot register an agent with the reaper agent=%s error=%s", a->name, strerror(-rc));
 }
 
 static void start_process(struct driver *d, struct agent *a)
@@ -93,7 +93,7 @@ static void abandon(struct driver *d, struct agent *a, const char *why)
 {
     struct hy_err err = {0};
 
-    hy_run_note(d, "agent %s is given up: %s", a->name, why);
+    hy_run_note(d, "agent %s is abandoned: %s", a->name, why);
     hy_err_set(&err, -ENOTCONN, "no agent could be started: %s", why);
     if (has_agents_left(d))
         hy_agents_check_capacity(d);
@@ -118,9 +118,9 @@ void hy_agent_process_restart_later(struct driver *d, struct agent *a, const cha
     }
     a->restart_at = hy_clock_ms() + (wait > RESTART_MAX_MS ? RESTART_MAX_MS : wait);
     if (a->restarts == 1 && !a->has_joined)
-        hy_run_note(d, "agent %s could not be started (%s); it is tried again", a->name, why);
+        hy_run_note(d, "agent %s could not be started (%s); retrying", a->name, why);
     else if (a->restarts == RESTARTS_MAX)
-        hy_run_note(d, "agent %s cannot be reached (%s); it is tried again every %d s", a->name, why, RESTART_MAX_MS / 1000);
+        hy_run_note(d, "agent %s cannot be reached (%s); retrying every %d s", a->name, why, RESTART_MAX_MS / 1000);
 }
 
 /* The agent is alive until its connection is closed as well: ssh has failed, or its reaper was killed and its Bye
@@ -133,7 +133,7 @@ void hy_agents_process_ended(struct driver *d, uint64_t id, enum hy_agent_end en
 
     if (!a)
         return;
-    hy_info("agent's process is over agent=%s why=%s", a->name, why);
+    hy_info("agent process has ended agent=%s why=%s", a->name, why);
     a->process_runs = false;
     last = *why ? why : *a->bye_reason ? a->bye_reason : "it was stopped";
     snprintf(a->process_end, sizeof a->process_end, "%s", over ? last : "");
@@ -165,7 +165,7 @@ static void stop_late_processes(struct driver *d, int64_t now)
             a->join_by = now + AGENT_START_MS;
             continue;
         }
-        hy_run_note(d, "agent %s has not come up for %d s", a->name, AGENT_START_MS / 1000);
+        hy_run_note(d, "agent %s has not connected within %d s; it is stopped and retried", a->name, AGENT_START_MS / 1000);
         a->join_by = 0;
         hy_agent_process_stop(d, a);
     }

@@ -35,7 +35,7 @@ int hy_supply_start(struct driver *d, const struct hy_agent_order *order, struct
     answer.body_case = HY__CLIENT_ANSWER__BODY_START;
     answer.start = &start;
     rc = d->supply.supplier ? hy_client_send(d->supply.supplier, &answer) : -ENOTCONN;
-    return rc < 0 ? hy_err_sys(err, rc, "nobody can be asked to start an agent") : 0;
+    return rc < 0 ? hy_err_sys(err, rc, "no Spark session is connected to start an agent") : 0;
 }
 
 void hy_supply_stop(struct driver *d, uint64_t id)
@@ -45,12 +45,12 @@ void hy_supply_stop(struct driver *d, uint64_t id)
     answer.body_case = HY__CLIENT_ANSWER__BODY_STOP;
     answer.stop = id;
     if (d->supply.supplier && hy_client_send(d->supply.supplier, &answer) < 0)
-        hy_warn("an agent cannot be stopped agent=%llu", (unsigned long long)id);
+        hy_warn("cannot stop an agent agent=%llu", (unsigned long long)id);
 }
 
 static void accept_supplier(struct driver *d, struct client *c, const Hy__Supply *offer)
 {
-    hy_info("agents are started by %s", offer->what);
+    hy_info("supplier has connected what=%s", offer->what);
     if (*offer->note)
         hy_run_note(d, "%s", offer->note);
     if (!d->spec->parallel && offer->parallel) {
@@ -79,12 +79,12 @@ static void refuse(struct driver *d, struct client *c, const Hy__Supply *offer)
     Hy__ClientAnswer answer = HY__CLIENT_ANSWER__INIT;
     char text[128];
 
-    hy_warn_limited("agents are offered that nobody wants by=%s", offer->what);
-    snprintf(text, sizeof text, "run %lld is on another session; stop that one first", (long long)d->run);
+    hy_warn_limited("refused an offer of agents what=%s", offer->what);
+    snprintf(text, sizeof text, "run %lld is connected to another session; stop that session first", (long long)d->run);
     answer.body_case = HY__CLIENT_ANSWER__BODY_ERROR;
     answer.error = text;
     if (hy_client_send(c, &answer) < 0)
-        hy_warn_limited("who offered them cannot be told");
+        hy_warn_limited("cannot answer an offer of agents");
 }
 
 void hy_supply_offered(struct driver *d, struct client *c, const Hy__Supply *offer)
@@ -136,7 +136,7 @@ void hy_supply_lost(struct driver *d)
     char text[100];
     struct agent *a;
 
-    hy_info("who started agents is gone");
+    hy_info("supplier has disconnected");
     d->supply.was_lost = true;
     if (d->phase == PHASE_RUNNING && *d->supply.session_end) {
         fail_for_session(d);
@@ -146,7 +146,7 @@ void hy_supply_lost(struct driver *d)
         hy_run_note(d, "its Spark session is gone%s", resume_hint(d, text, sizeof text));
     for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (a->process_runs)
-            hy_agents_process_ended(d, a->id, HY_AGENT_UNREACHED, "the session that it was started by is gone");
+            hy_agents_process_ended(d, a->id, HY_AGENT_UNREACHED, "the Spark session that started it is gone");
 }
 
 /* ---- a session that the driver starts -------------------------------------------------------- */
@@ -158,7 +158,7 @@ static void on_session_exit(uv_process_t *h, int64_t status, int signal)
 
     snprintf(d->supply.session_end, sizeof d->supply.session_end, "%s %lld", signal ? "signal" : "exit status",
              signal ? (long long)signal : (long long)status);
-    hy_info("the session is over %s", d->supply.session_end);
+    hy_info("session has ended %s", d->supply.session_end);
     if (!d->supply.supplier && d->phase == PHASE_RUNNING)
         fail_for_session(d);
 }
@@ -209,7 +209,7 @@ static void note_waiting(struct driver *d, int64_t now)
     for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (a->has_joined)
             return;
-    hy_run_note(d, "it waits for executors: Spark has started none yet");
+    hy_run_note(d, "waiting for executors: Spark has not started any yet");
 }
 
 /* No supplier and no agent. Another session may connect within 60 s; `hopyard show` displays that the run waits. */

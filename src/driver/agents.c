@@ -115,7 +115,7 @@ void hy_agents_check_supply_suffices(struct driver *d)
     if (hy_run_shortage(d, &err) == 0)
         hy_training_shrink_to_fit(d);
     else if (hy_schedule_possible(d->schedule, &one))
-        hy_run_note(d, "it waits for more executors: %s", err.text);
+        hy_run_note(d, "waiting for more executors: %s", err.text);
     else
         hy_run_fail(d, &err);
 }
@@ -159,7 +159,7 @@ static void lose_if_ended(struct driver *d, struct agent *a)
         return;
     hy_peer_close(a->peer, 0);
     if (d->phase == PHASE_RUNNING)
-        hy_run_note(d, "agent %s is gone (%s); its trials run again", a->name, a->process_end);
+        hy_run_note(d, "agent %s is lost (%s); its trials run again", a->name, a->process_end);
     hy_agent_lost(d, a, a->process_died, a->process_end);
 }
 
@@ -181,11 +181,11 @@ void hy_agent_drop(struct driver *d, struct agent *a, const char *address)
 {
     char why[sizeof a->violation + 64];
 
-    snprintf(why, sizeof why, "it broke the protocol: %s", a->violation);
+    snprintf(why, sizeof why, "it violated the protocol: %s", a->violation);
     if (a->is_managed)
-        hy_run_note(d, "agent %s at %s is dropped (%s); its trials run elsewhere", a->name, address, why);
+        hy_run_note(d, "agent %s at %s is disconnected (%s); its trials run on other agents", a->name, address, why);
     else
-        hy_run_note(d, "agent %s at %s is dropped (%s); its trials run elsewhere, and for %d s no agent may join from there",
+        hy_run_note(d, "agent %s at %s is disconnected (%s); its trials run on other agents, and no agent may join from there for %d s",
                     a->name, address, why, hy_address_ban(d, address));
     a->drops++;
     if (a->peer)
@@ -247,7 +247,7 @@ int hy_agents_open(struct driver *d, struct hy_err *err)
     if (!d->agents.net || !d->agents.engine)
         return hy_err_oom(err);
     if (hy_key_random(d->agents.key) < 0)
-        return hy_err_set(err, -EIO, "this machine has no random numbers");
+        return hy_err_set(err, -EIO, "cannot read random numbers from the kernel");
     rc = hy_agents_listen(d, err);
     if (rc == 0)
         rc = hy_agents_write_join_key(d, err);
@@ -321,7 +321,7 @@ void hy_agents_start_cooldown(struct driver *d, struct agent *a)
     a->cooldown_until = hy_clock_ms() + seconds * 1000;
     if (a->in_schedule)
         hy_schedule_agent_open(d->schedule, a->id, 0);
-    hy_run_note(d, "no rank is started on %s for %lld s, because one has failed there", a->name, (long long)seconds);
+    hy_run_note(d, "no rank is started on %s for %lld s, because a rank has failed there", a->name, (long long)seconds);
 }
 
 /* The agent has had time to read what was sent, or its cooldown is over. */

@@ -202,7 +202,7 @@ void hy_attempt_send(struct driver *d, struct trial *t, const struct hy_assignme
     if (rc == -ENOBUFS) { /* the agent reads too slowly: retried later or elsewhere */
         t->agent->is_backlogged = true;
         hy_schedule_agent_open(d->schedule, t->agent->id, 0);
-        if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, HY_CHARGE_NONE, "its agent had not taken what was sent before") == 0)
+        if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, HY_CHARGE_NONE, "its agent reads messages too slowly") == 0)
             hy_trial_queue(d, t);
     } else if (rc < 0 && rc != -ECANCELED) {
         hy_run_out_of_memory(d);

@@ -99,7 +99,7 @@ static int check_limits(struct transfer *s, uint64_t limit)
     char text[40];
 
     if (s->bytes > limit)
-        hy_err_set(&s->err, -EFBIG, "its checkpoint has more than the %s that --max-transfer allows to send; raise it, "
+        hy_err_set(&s->err, -EFBIG, "its checkpoint is larger than --max-transfer (%s); raise it, "
                    "or keep checkpoints on storage that all machines share", hy_format_size(limit, text, sizeof text));
     else if (s->count > PIECES_MAX || s->names > NAMES_MAX)
         hy_err_set(&s->err, -E2BIG, "its checkpoint has too many files to be sent to another machine; "
@@ -153,7 +153,7 @@ static int list_files(struct transfer *s, Hy__Start *start, const char *dir, con
     if (rc == -1)
         rc = -errno;
     if (rc < 0 && rc != -ENOMEM)
-        hy_err_sys(&s->err, rc, "its checkpoint '%.200s' cannot be read", checkpoint);
+        hy_err_sys(&s->err, rc, "cannot read its checkpoint '%.200s'", checkpoint);
     return rc == -ENOMEM ? rc : 0;
 }
 
@@ -251,9 +251,9 @@ void hy_checkpoint_continue(struct agent *a, uint32_t stream)
             return;
         }
         if (n < 0)
-            hy_err_sys(&s->err, (int)n, "its checkpoint's file '%.200s' cannot be read", s->files[s->next - 1].path);
+            hy_err_sys(&s->err, (int)n, "cannot read '%.200s' of its checkpoint", s->files[s->next - 1].path);
         else if (hy_peer_write(a->peer, stream, chunk, (size_t)n) < 0)
-            hy_err_set(&s->err, -ENOMEM, "out of memory for a checkpoint");
+            hy_err_set(&s->err, -ENOMEM, "out of memory while sending a checkpoint");
     }
 }
 

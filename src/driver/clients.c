@@ -205,7 +205,7 @@ static void send_update(struct client *c, const uint8_t *bytes, size_t n, bool l
         return;
     rc = bytes ? hy_local_send(c->conn, bytes, n) : -ENOMEM;
     if (rc < 0)
-        hy_warn_limited("a client cannot be sent an update error=%s", strerror(-rc));
+        hy_warn_limited("cannot send an update to a client error=%s", strerror(-rc));
     if (rc < 0 || last) {
         c->watches = false;
         hy_local_end(c->conn);
@@ -244,7 +244,7 @@ void hy_clients_prepare(struct driver *d)
     free(d->clients.update);
     d->clients.update = pack_update(d, false, &d->clients.update_size);
     if (!d->clients.update)
-        hy_warn_limited("no memory for an update of clients");
+        hy_warn_limited("out of memory for an update of clients");
 }
 
 static void send_to_all(struct driver *d, const uint8_t *bytes, size_t n, bool last)
@@ -280,7 +280,7 @@ static void notify(struct driver *d, struct client *c)
     answer.body_case = HY__CLIENT_ANSWER__BODY_NOTICE;
     answer.notice = d->stalls.notice;
     if (hy_client_send(c, &answer) < 0)
-        hy_warn_limited("a client cannot be sent a notice");
+        hy_warn_limited("cannot send a notice to a client");
 }
 
 void hy_clients_notify(struct driver *d)
@@ -300,12 +300,12 @@ static void refuse(struct driver *d, struct client *c, int most)
     Hy__ClientAnswer answer = HY__CLIENT_ANSWER__INIT;
     char text[160];
 
-    snprintf(text, sizeof text, "run %lld goes on, but has %d clients already, which is the most it takes: end some of them",
+    snprintf(text, sizeof text, "run %lld has the maximum of %d clients; disconnect one of them and retry (the run continues)",
              (long long)d->run, most);
     answer.body_case = HY__CLIENT_ANSWER__BODY_ERROR;
     answer.error = text;
     if (hy_client_send(c, &answer) < 0)
-        hy_warn_limited("a client cannot be sent the reason why it is refused");
+        hy_warn_limited("cannot send a refusal to a client");
 }
 
 static void on_open(void *arg, struct hy_local_conn *conn)
@@ -355,7 +355,7 @@ static void on_announce(struct driver *d, struct client *c, const Hy__Announce *
     if (a->feeds && !n)
         return;
     if (!address) {
-        hy_warn_limited("a client announced no address bytes=%zu", n);
+        hy_warn_limited("a client announced an invalid address bytes=%zu", n);
         return;
     }
     free(c->tensorboard);
@@ -386,7 +386,7 @@ static void on_message(void *arg, struct hy_local_conn *conn, const uint8_t *byt
     Hy__ClientRequest *r = hy__client_request__unpack(NULL, n, bytes);
 
     if (!r || !c) {
-        hy_warn_limited("a client made no sense bytes=%zu", n);
+        hy_warn_limited("a client sent an invalid request bytes=%zu", n);
         hy_local_end(conn);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_WATCH) {
         on_watch(d, c);
@@ -421,7 +421,7 @@ static void on_owner(uv_poll_t *h, int status, int events)
     if (n > 0)
         return; /* the owner has detached from the run */
     if (d->phase == PHASE_RUNNING)
-        hy_run_note(d, "the command that started it has ended, so it is stopped");
+        hy_run_note(d, "the command that started the run has ended, so the run is stopped");
     hy_run_stop(d);
 }
 

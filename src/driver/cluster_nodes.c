@@ -129,7 +129,7 @@ void hy_nodes_feeder_lost(struct driver *d)
 {
     if (!d->spec->fed || d->cluster.is_fed || d->phase != PHASE_RUNNING)
         return;
-    hy_run_note(d, "the program that fed the nodes is gone: they get no more rows");
+    hy_run_note(d, "the program that fed the nodes has disconnected: they get no more rows");
     hy_nodes_end_feed(d);
 }
 

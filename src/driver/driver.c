@@ -65,7 +65,7 @@ static void set_end(struct driver *d, enum hy_run_state state, const char *messa
 {
     char *kept = message ? hy_strdup(message) : NULL;
 
-    hy_info("run is over run=%lld state=%s message=%s", (long long)d->run, hy_run_state_name(state), message ? message : "");
+    hy_info("run has ended run=%lld state=%s message=%s", (long long)d->run, hy_run_state_name(state), message ? message : "");
     free(d->end.message);
     d->end.message = kept;
     d->end.state = state;
@@ -108,7 +108,7 @@ void hy_run_out_of_memory(struct driver *d)
     char how[100];
 
     hy_err_set(&err, -ENOMEM, "out of memory%s",
-               hy_resume_clause(hy_run_resume(d->spec), d->run, "; `", "` goes on from here", how, sizeof how));
+               hy_resume_clause(hy_run_resume(d->spec), d->run, "; `", "` continues the run", how, sizeof how));
     hy_run_fail(d, &err);
 }
 
@@ -195,7 +195,7 @@ static void on_reaper_gone(uv_poll_t *h, int status, int events)
 {
     (void)status;
     (void)events;
-    hy_warn("the reaper is gone");
+    hy_warn("the reaper has ended");
     uv_poll_stop(h);
 }
 
@@ -204,7 +204,7 @@ static int open_loop(struct driver *d, struct hy_err *err)
     int rc = uv_loop_init(&d->loop);
 
     if (rc < 0)
-        return hy_err_set(err, rc, "cannot make an event loop: %s", uv_strerror(rc));
+        return hy_err_set(err, rc, "cannot create an event loop: %s", uv_strerror(rc));
     uv_prepare_init(&d->loop, &d->process.turn);
     uv_timer_init(&d->loop, &d->process.tick);
     uv_signal_init(&d->loop, &d->process.term);
@@ -275,7 +275,7 @@ static int make_logdir(struct driver *d, struct hy_err *err)
         if (errno != EEXIST)
             rc = -errno;
     }
-    return hy_err_sys(err, rc, "cannot make the folder '%s' for the logs; choose another project by --project or HOPYARD_PROJECT", app_dir ? app_dir : "");
+    return hy_err_sys(err, rc, "cannot create the directory '%s' for the logs; choose another project with --project or HOPYARD_PROJECT", app_dir ? app_dir : "");
 }
 
 static char *command_json(const Hy__RunSpec *s);
@@ -363,16 +363,16 @@ static int open_resumed(struct driver *d, const char *project, struct hy_err *er
         return rc;
     rc = hy_store_run_each(d->store, d->run, load_run, d, err);
     if (rc == -EALREADY)
-        return hy_err_set(err, rc, "run %lld is done: nothing is left to resume", (long long)d->run);
+        return hy_err_set(err, rc, "run %lld is done; there is nothing to resume", (long long)d->run);
     if (rc == -EUCLEAN)
-        return hy_err_set(err, rc, "run %lld cannot go on: the store does not hold what it was asked to do", (long long)d->run);
+        return hy_err_set(err, rc, "run %lld cannot be resumed: the store does not have its specification; start it again", (long long)d->run);
     if (rc == -EREMOTE)
-        return hy_err_set(err, rc, "run %lld cannot go on: it was imported from the snapshot with its logs, or from a file that "
-                          "others could write, and has neither its environment nor its function; resume it where it was run, or start it anew", (long long)d->run);
+        return hy_err_set(err, rc, "run %lld cannot be resumed: it was imported from the snapshot with its logs, or from a file that "
+                          "others could write, and has neither its environment nor its function; resume it in the original project, or start it again", (long long)d->run);
     if (rc == 0)
         rc = make_search(d, err);
     if (rc == 0)
-        rc = hy_mkdirs(d->logdir, 0755) < 0 ? hy_err_set(err, -ENOENT, "run %lld cannot go on: its folder '%s' cannot be made", (long long)d->run, d->logdir) : 0;
+        rc = hy_mkdirs(d->logdir, 0755) < 0 ? hy_err_set(err, -ENOENT, "run %lld cannot be resumed: cannot create its directory '%s'", (long long)d->run, d->logdir) : 0;
     if (rc == 0)
         rc = hy_store_note_newest(d->store, d->run, &d->notes.before, err);
     d->notes.until = d->notes.before;
@@ -392,7 +392,7 @@ static int open_new(struct driver *d, struct hy_err *err)
     rc = hy_read_all(STDIN_FILENO, &bytes);
     d->spec = rc == 0 ? hy__run_spec__unpack(NULL, bytes.len, hy_buf_bytes(&bytes)) : NULL;
     if (!d->spec || d->spec->n_argv == 0)
-        return hy_err_set(err, -EINVAL, "the run's description cannot be read; `hopyard driver` is started by `hopyard run`");
+        return hy_err_set(err, -EINVAL, "cannot read the run's specification; `hopyard driver` is started by `hopyard run`");
     rc = make_search(d, err);
     if (rc == 0)
         rc = hy_run_check_gpus(d->spec, err);
@@ -430,11 +430,11 @@ static int open_files(struct driver *d, struct hy_err *err)
     if (rc >= 0)
         rc = d->files.hold_fd = open_own_file(d, "hold", O_RDWR, err);
     if (rc >= 0 && dup2(log_fd, 2) < 0)
-        rc = hy_err_sys(err, -errno, "cannot write in '%s'", hy_store_folder(d->store));
+        rc = hy_err_sys(err, -errno, "cannot write to the directory '%s'", hy_store_folder(d->store));
     if (rc < 0)
         return rc;
     rc = hy_file_write(token, d->files.token, sizeof d->files.token, 0600);
-    return rc < 0 ? hy_err_sys(err, rc, "cannot write in '%s'", d->logdir) : 0;
+    return rc < 0 ? hy_err_sys(err, rc, "cannot write to the directory '%s'", d->logdir) : 0;
 }
 
 /* The run is in the store, but it cannot start: the store gets the reason. */
@@ -454,7 +454,7 @@ static int open_services(struct driver *d, struct hy_err *err)
     if (rc == 0)
         rc = hy_clients_open(d, err);
     if (rc == 0 && hy_reaper_file(d->clients.socket_path) < 0)
-        rc = hy_err_set(err, -EPIPE, "the reaper is gone");
+        rc = hy_err_set(err, -EPIPE, "the reaper has ended");
     if (rc == 0)
         rc = hy_mirror_open(d, err);
     if (rc == 0)
@@ -562,7 +562,7 @@ static int parse(struct driver *d, int argc, char **argv, const char **ret_proje
         else
             return hy_err_set(err, -EINVAL, "`hopyard driver` is started by `hopyard run` and `hopyard resume`");
     }
-    return !d->run == !*ret_project ? 0 : hy_err_set(err, -EINVAL, "--resume and --project go together");
+    return !d->run == !*ret_project ? 0 : hy_err_set(err, -EINVAL, "--resume requires --project");
 }
 
 /* Standard output is a pipe to the process that started the driver: one line, then it is closed. */
@@ -573,7 +573,7 @@ static void report_status(int fd, int64_t run, const struct hy_err *err)
                       : snprintf(line, sizeof line, "ok %lld\n", (long long)run);
 
     if (hy_write_all(fd, line, (size_t)n) < 0)
-        hy_warn("who started this run does not listen any more");
+        hy_warn("the process that started this run has ended");
 }
 
 static int detach_stdout(void)
@@ -595,7 +595,7 @@ static void raise_file_limit(struct driver *d)
     d->process.open_files = files.rlim_cur;
     files.rlim_cur = files.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &files) < 0)
-        hy_warn("cannot raise the limit of open files error=%s", strerror(errno));
+        hy_warn("cannot raise the limit on open files error=%s", strerror(errno));
 }
 
 int hy_driver_main(int argc, char **argv)

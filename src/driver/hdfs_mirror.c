@@ -57,7 +57,7 @@ static void note_result(struct hdfs_mirror *r)
     if (r->rc == r->noted_rc)
         return;
     if (r->rc < 0)
-        hy_run_note(r->driver, "%s; what is missing there is here, and is tried again: %s", r->err.text,
+        hy_run_note(r->driver, "%s; retrying; the missing files are in '%s'", r->err.text,
                     r->driver->logdir);
     else
         hy_run_note(r->driver, "%s is up to date again", r->url);
@@ -77,7 +77,7 @@ static void on_synced(uv_work_t *work, int status)
     r->is_complete = r->rc == 0;
     if (!r->is_complete && (r->rc == -ENAMETOOLONG || hy_clock_ms() > r->give_up_at)) {
         r->is_complete = true;
-        hy_run_note(r->driver, "%s is not complete: `hopyard fs cp -r -f %s/. %s` makes it so", r->url,
+        hy_run_note(r->driver, "%s is incomplete; run `hopyard fs cp -r -f %s/. %s` to copy the missing files", r->url,
                     r->driver->logdir, r->url);
     }
 }

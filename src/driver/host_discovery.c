@@ -93,14 +93,14 @@ static int parse_line(const char *line, size_t n, uint32_t slots, struct hy_disc
     char text[16] = "";
 
     if (length == 0 || length >= sizeof ret->name || *line == '-' || strspn(line, HOST_CHARS) < length)
-        return hy_err_set(err, -EINVAL, "'%.*s' is not a host; a line is HOST or HOST:SLOTS", (int)(n < 80 ? n : 80), line);
+        return hy_err_set(err, -EINVAL, "invalid host '%.*s'; print HOST or HOST:SLOTS", (int)(n < 80 ? n : 80), line);
     if (colon && n - length - 1 < sizeof text)
         memcpy(text, colon + 1, n - length - 1);
     if (colon && (hy_parse_u64(text, &number) < 0 || number > HY_SLOTS_LIMIT))
-        return hy_err_set(err, -EINVAL, "'%.*s': the slots of a host are a number up to %u", (int)(n < 80 ? n : 80), line,
+        return hy_err_set(err, -EINVAL, "invalid number of slots in '%.*s'; use a number up to %u", (int)(n < 80 ? n : 80), line,
                           HY_SLOTS_LIMIT);
     if (!colon && !slots)
-        return hy_err_set(err, -EINVAL, "host '%.*s' has no number of slots; print HOST:SLOTS, or give --slots-per-host N",
+        return hy_err_set(err, -EINVAL, "host '%.*s' has no number of slots; print HOST:SLOTS, or pass --slots-per-host N",
                           (int)(n < 80 ? n : 80), line);
     memcpy(ret->name, line, length);
     ret->name[length] = '\0';
@@ -168,7 +168,7 @@ static void resize(struct driver *d, struct agent *a, uint32_t slots)
 {
     bool fewer = slots < a->discovered_slots;
 
-    hy_run_note(d, "host %s has %u slot%s now, and had %u", a->name, slots, slots == 1 ? "" : "s", a->discovered_slots);
+    hy_run_note(d, "host %s has %u slot%s now (before: %u)", a->name, slots, slots == 1 ? "" : "s", a->discovered_slots);
     hy_agents_resize(d, a, slots);
     if (fewer)
         displace_surplus_ranks(d, a);
@@ -205,7 +205,7 @@ static int apply_host(struct driver *d, const struct hy_discovered_host *host)
         resize(d, a, host->slots);
     if (a)
         return 0;
-    hy_run_note(d, "host %s has come with %u slot%s", host->name, host->slots, host->slots == 1 ? "" : "s");
+    hy_run_note(d, "host %s is added with %u slot%s", host->name, host->slots, host->slots == 1 ? "" : "s");
     return hy_agents_add_host(d, host->name, hy_host_is_here(host->name) ? NULL : host->name, host->slots);
 }
 
@@ -215,7 +215,7 @@ static void apply_hosts(struct driver *d, const struct hy_discovered *hosts)
     int rc = 0;
 
     while ((a = next_to_remove(d, hosts))) {
-        hy_run_note(d, "host %s is not named any more; its ranks end", a->name);
+        hy_run_note(d, "host %s is not listed any more; its ranks end", a->name);
         hy_agents_remove_host(d, a);
     }
     for (size_t i = 0; i < hosts->count && rc == 0; i++)
@@ -223,7 +223,7 @@ static void apply_hosts(struct driver *d, const struct hy_discovered *hosts)
     if (rc < 0)
         hy_run_out_of_memory(d);
     if (hosts->count == 0 && !d->discovery->known)
-        hy_run_note(d, "the training waits for machines: the host discovery script has not named any yet");
+        hy_run_note(d, "waiting for machines: the host discovery script has not listed any yet");
     d->discovery->known = true;
 }
 
@@ -250,7 +250,7 @@ static void on_failed(struct driver *d, const char *why)
         hy_err_set(&err, -ECHILD, "the host discovery script '%s' %s", d->spec->discovery, why);
         hy_run_fail(d, &err);
     } else if (!y->failed) {
-        hy_run_note(d, "the host discovery script '%s' %s; the hosts stay as they are, and it is tried again",
+        hy_run_note(d, "the host discovery script '%s' %s; the hosts stay unchanged, and the script is run again",
                     d->spec->discovery, why);
     }
     y->failed = true;
@@ -276,7 +276,7 @@ static void on_finished(struct driver *d)
     } else if (!text) {
         hy_run_out_of_memory(d);
     } else if (hy_discovered_parse(text, d->spec->discovery_slots, &hosts, &err) < 0) {
-        snprintf(why, sizeof why, "printed something else: %.280s", err.text);
+        snprintf(why, sizeof why, "printed an invalid line: %.280s", err.text);
         on_failed(d, why);
     } else {
         y->failed = false;
@@ -318,7 +318,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     struct driver *d = stream->data;
 
     if (n > 0 && hy_buf_append(&d->discovery->text, buf->base, (size_t)n) < 0)
-        hy_warn_limited("the host discovery script prints too much");
+        hy_warn_limited("the output of the host discovery script is too long");
     if (n < 0 && !uv_is_closing((uv_handle_t *)stream))
         uv_close((uv_handle_t *)stream, on_closed);
 }
@@ -376,7 +376,7 @@ int hy_discovery_open(struct driver *d, struct hy_err *err)
 static void kill_script(const struct discovery *y)
 {
     if (y->runs && !uv_is_closing((const uv_handle_t *)&y->process) && kill(-y->process.pid, SIGKILL) < 0)
-        hy_warn("the host discovery script cannot be ended error=%s", strerror(errno));
+        hy_warn("cannot kill the host discovery script error=%s", strerror(errno));
 }
 
 /* The exit of the script is reported by libuv; its descendants may keep its standard output open. */

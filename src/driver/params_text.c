@@ -47,8 +47,8 @@ static int unknown_name(char *const *names, const char *name, size_t n, struct h
     for (int i = 0; names[i]; i++)
         if (hy_buf_printf(&list, "%s{%s}", i ? ", " : "", names[i]) < 0)
             break;
-    return hy_err_set(err, -EINVAL, "the command has {%.*s}, which is no parameter (%s%s); write {{%.*s}} to mean the braces themselves",
-                      (int)n, name, list.len ? "there is " : "there are none", list.len ? hy_buf_cstr(&list) : "", (int)n, name);
+    return hy_err_set(err, -EINVAL, "unknown parameter {%.*s} in the command (%s%s); write {{%.*s}} for literal braces",
+                      (int)n, name, list.len ? "parameters: " : "there are no parameters", list.len ? hy_buf_cstr(&list) : "", (int)n, name);
 }
 
 int hy_command_check(char *const *argv, char *const *names, struct hy_err *err)
@@ -250,7 +250,7 @@ char *hy_driver_socket(const char *folder, int64_t run, struct hy_err *err)
     if (!runtime)
         return NULL;
     if (!real) {
-        hy_err_sys(err, -errno, "cannot find the folder '%s'", folder);
+        hy_err_sys(err, -errno, "cannot find the directory '%s'", folder);
         return NULL;
     }
     path = hy_asprintf("%s/%012llx-%lld.sock", runtime, (unsigned long long)(hy_hash(real, strlen(real)) >> 16), (long long)run);

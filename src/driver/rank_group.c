@@ -48,9 +48,9 @@ void hy_rank_send(struct driver *d, struct trial *t, Hy__GroupWord *word)
     m.group = word;
     rc = hy_agents_send(t->agent, &m);
     if (rc == -ENOBUFS && !(t->agent->is_managed && hy_is_training(d))) {
-        hy_agent_set_violation(t->agent, "it does not take what its ranks are told");
+        hy_agent_set_violation(t->agent, "it does not read the messages for its ranks");
     } else if (rc == -ENOBUFS) {
-        hy_err_set(&err, rc, "agent %s does not take what its ranks are told; use fewer ranks on one machine",
+        hy_err_set(&err, rc, "agent %s does not read the messages for its ranks; use fewer ranks per machine",
                    t->agent->name);
         hy_run_fail(d, &err);
     } else if (rc < 0) {
@@ -213,7 +213,7 @@ static void begin_generation(struct driver *d, struct trial **ranks, size_t coun
     explicit_bzero(r.key, sizeof r.key);
     hy_info("group is complete generation=%llu ranks=%zu", (unsigned long long)d->group.generation, count);
     if (d->group.generation > 1 && hy_is_elastic(d))
-        hy_run_note(d, "the training goes on with %zu rank%s", count, count == 1 ? "" : "s");
+        hy_run_note(d, "the training continues with %zu rank%s", count, count == 1 ? "" : "s");
 }
 
 /*
@@ -322,7 +322,7 @@ static void handle_rejoin(struct driver *d, struct trial *t)
 
     if (!is_member(d, t) || t->member.has_left)
         return;
-    snprintf(why, sizeof why, "%s has joined anew", hy_rank_name(d, t, name));
+    snprintf(why, sizeof why, "%s has joined again", hy_rank_name(d, t, name));
     end_generation(d, t, why);
 }
 
@@ -410,7 +410,7 @@ static void on_failed(struct driver *d, struct trial *t, const char *why)
 
     if (d->phase != PHASE_RUNNING || !is_member(d, t) || t->member.has_left)
         return;
-    text = hy_asprintf("%s cannot go on: %.*s", hy_rank_name(d, t, name), END_TEXT_MAX, why);
+    text = hy_asprintf("%s cannot continue: %.*s", hy_rank_name(d, t, name), END_TEXT_MAX, why);
     if (!text)
         hy_run_out_of_memory(d);
     else if (hy_is_elastic(d))
@@ -424,7 +424,7 @@ static void refuse(struct driver *d, struct trial *t)
     Hy__GroupWord word = HY__GROUP_WORD__INIT;
     Hy__GroupLost body = HY__GROUP_LOST__INIT;
 
-    body.why = (char *)"this run is no training; start it by `hopyard train`";
+    body.why = (char *)"this run is not a training; start it with `hopyard train`";
     word.body_case = HY__GROUP_WORD__BODY_LOST;
     word.lost = &body;
     hy_rank_send(d, t, &word);
@@ -460,6 +460,6 @@ void hy_ranks_on_message(struct driver *d, struct agent *a, const Hy__Control *m
     else if (word->body_case == HY__GROUP_WORD__BODY_LOST && (hy_is_cluster(d) || hy_ranks_has_others(d, t)))
         hy_rank_died(d, t, HY_CHARGE_FAILURE, word->lost->why);
     else if (word->body_case != HY__GROUP_WORD__BODY_LOST) /* its Ended has the same information */
-        hy_info_limited("fenced a word of a group agent=%s trial=%llu kind=%d", a->name,
+        hy_info_limited("ignored a group message agent=%s trial=%llu kind=%d", a->name,
                         (unsigned long long)word->trial, (int)word->body_case);
 }

@@ -51,7 +51,7 @@ static int gpu_shortage_error(uint32_t share, uint32_t most, const char *has, st
         snprintf(wants, sizeof wants, "%g of a GPU", share / (double)HY_GPU_WHOLE);
     else
         snprintf(wants, sizeof wants, "%u GPU%s", share / HY_GPU_WHOLE, share > HY_GPU_WHOLE ? "s" : "");
-    return hy_err_set(err, -ENOSPC, "each trial wants %s, and %s; %s", wants, has,
+    return hy_err_set(err, -ENOSPC, "each trial needs %s, but %s; %s", wants, has,
                       most ? "lower --gpus" : "leave --gpus out");
 }
 
@@ -63,18 +63,18 @@ static int describe_gpu_shortage(const struct driver *d, struct hy_err *err)
 
     count_gpus(d, &most, &machines);
     if (*d->spec->engine)
-        snprintf(has, sizeof has, most ? "an executor has %u" : "executors have none", most);
+        snprintf(has, sizeof has, most ? "an executor has %u" : "executors have no GPU", most);
     else if (most)
-        snprintf(has, sizeof has, machines > 1 ? "no machine here has more than %u" : "this machine has %u",
+        snprintf(has, sizeof has, machines > 1 ? "no machine has more than %u" : "this machine has %u",
                  most);
     else
-        snprintf(has, sizeof has, "%s", machines > 1 ? "no machine here has one" : "this machine has none");
+        snprintf(has, sizeof has, "%s", machines > 1 ? "no machine has a GPU" : "this machine has no GPU");
     return gpu_shortage_error(d->spec->gpu_share, most, has, err);
 }
 
 int hy_run_check_gpus(const Hy__RunSpec *spec, struct hy_err *err)
 {
-    char has[64] = "this machine has none";
+    char has[64] = "this machine has no GPU";
     size_t count = 0;
     int rc;
 
@@ -110,22 +110,22 @@ static int describe_rank_shortage(const struct driver *d, struct hy_need need, s
 
     count_all(d, &slots, &gpus);
     if (hy_is_cluster(d) && slots < d->spec->ranks)
-        return hy_err_set(err, -ENOSPC, "a cluster of %u nodes needs %u slots, and there %s %llu; lower the number of nodes,"
-                          " or give more %s", d->spec->ranks, d->spec->ranks, slots == 1 ? "is" : "are",
+        return hy_err_set(err, -ENOSPC, "a cluster of %u nodes needs %u slots, but there %s %llu; lower the number of nodes,"
+                          " or add %s", d->spec->ranks, d->spec->ranks, slots == 1 ? "is" : "are",
                           (unsigned long long)slots, *d->spec->engine ? "executors" : "slots or machines");
     if (slots < ranks)
         return hy_err_set(err, -ENOSPC,
-                          "%u ranks need %u slots, and there %s %llu; lower -np to %llu, or give more %s",
+                          "%u ranks need %u slots, but there %s %llu; lower -np to %llu, or add %s",
                           ranks, ranks, slots == 1 ? "is" : "are", (unsigned long long)slots,
                           (unsigned long long)slots,
                           *d->spec->engine ? "executors" : "slots or machines, as in -H a:4,b:4");
     need.roles[0].gpu_share = 0;
     if (hy_schedule_possible(d->schedule, &need))
-        return hy_err_set(err, -ENOSPC, "%u ranks want %g GPU%s each, and there %s %llu; lower -np or --gpus",
+        return hy_err_set(err, -ENOSPC, "%u ranks need %g GPU%s each, but there %s %llu; lower -np or --gpus",
                           ranks, share / (double)HY_GPU_WHOLE, share == HY_GPU_WHOLE ? "" : "s",
                           gpus == 1 ? "is" : "are", (unsigned long long)gpus);
     return hy_err_set(err, -ENOSPC,
-                      "%u ranks with %s each are more than the memory of the machines here; lower -np or "
+                      "%u ranks with %s each exceed the memory of the machines; lower -np or "
                       "--memory",
                       ranks, hy_format_size(d->spec->memory, size, sizeof size));
 }
@@ -138,7 +138,7 @@ static int describe_memory_shortage(const struct driver *d, struct hy_err *err)
 
     for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         most = a->in_schedule && a->memory > most ? a->memory : most;
-    return hy_err_set(err, -ENOSPC, "a trial asks for %s of memory, and no %s here has more than %s; lower --memory%s",
+    return hy_err_set(err, -ENOSPC, "a trial needs %s of memory, but no %s has more than %s; lower --memory%s",
                       hy_format_size(d->spec->memory, wants, sizeof wants), *d->spec->engine ? "executor" : "machine",
                       hy_format_size(most, has, sizeof has),
                       *d->spec->engine ? " or raise spark.executor.memoryOverhead" : "");

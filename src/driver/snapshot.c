@@ -79,7 +79,7 @@ static void on_written(uv_work_t *work, int status)
     (void)status;
     p->is_over = true;
     if (p->err.code)
-        hy_run_note(p->driver, "no snapshot of this run is kept: %s", p->err.text);
+        hy_run_note(p->driver, "no snapshot of this run was written: %s", p->err.text);
 }
 
 static struct snapshot *snapshot_new(struct driver *d)
@@ -108,7 +108,7 @@ void hy_snapshot_begin(struct driver *d)
     d->snapshot_begun = true;
     d->snapshot = snapshot_new(d);
     if (!d->snapshot)
-        hy_run_note(d, "no snapshot of this run is kept: out of memory");
+        hy_run_note(d, "no snapshot of this run was written: out of memory");
     else if (uv_queue_work(&d->loop, &d->snapshot->work, write_snapshots, on_written) < 0)
         d->snapshot->is_over = true;
 }

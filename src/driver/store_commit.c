@@ -146,7 +146,7 @@ static void keep_snapshot(struct driver *d, struct hy_err *err)
     int rc = hy_store_keep(d->store, d->run, &why);
 
     if (rc == 0)
-        hy_err_set(err, stale.code, "%s; what run %lld had recorded is kept in '%s/runs/%lld.db': `hopyard import` reads it",
+        hy_err_set(err, stale.code, "%s; the data of run %lld is saved in '%s/runs/%lld.db'; `hopyard import` reads it",
                    stale.text, (long long)d->run, hy_store_folder(d->store), (long long)d->run);
     else
         hy_err_set(err, stale.code, "%s, and no snapshot could be written: %s", stale.text, why.text);
@@ -273,7 +273,7 @@ void hy_commit_tick(struct driver *d, int64_t now)
         return;
     if (c->is_busy && !c->is_stalled && now - c->started_ms > SLOW_MS) {
         c->is_stalled = true;
-        hy_stall_begin(d, "the store does not answer; another program may have locked it, or its disk is slow");
+        hy_stall_begin(d, "the store does not respond; another program may have locked it, or its disk is slow");
     }
     if (is_stalled_for_too_long(d, now)) {
         char text[700];

@@ -204,8 +204,8 @@ static void out_of_memory(struct driver *d, uint64_t trial)
     struct hy_err err = {0};
     char how[80];
 
-    hy_err_set(&err, -ENOMEM, "out of memory for what trial %llu reports%s", (unsigned long long)trial,
-               hy_resume_clause(hy_run_resume(d->spec), d->run, "; `", "` goes on", how, sizeof how));
+    hy_err_set(&err, -ENOMEM, "out of memory for the reports of trial %llu%s", (unsigned long long)trial,
+               hy_resume_clause(hy_run_resume(d->spec), d->run, "; `", "` continues the run", how, sizeof how));
     hy_run_fail(d, &err);
 }
 
@@ -269,7 +269,7 @@ static void write_failed(struct events *e)
     if (rc == -ENOMEM)
         out_of_memory(e->driver, f->trial);
     else if (rc == -ENOENT || hy_outputs_is_trial_error(rc))
-        hy_run_note(e->driver, "trial %llu: TensorBoard does not see how it goes on: '%s': %s",
+        hy_run_note(e->driver, "trial %llu: cannot write its events for TensorBoard: '%s': %s",
                     (unsigned long long)f->trial, f->path, strerror(-rc));
     else
         hy_outputs_write_failed(e->driver, f->path, rc);
@@ -423,7 +423,7 @@ static void check_encoded(struct events *e, int rc)
                     (unsigned long long)e->file.trial, e->trial->params);
     } else if (rc < 0 && !e->overflowed) {
         e->overflowed = true;
-        hy_run_note(e->driver, "trial %llu reports more than can be written: TensorBoard does not get all of it",
+        hy_run_note(e->driver, "trial %llu reports faster than the disk can write: TensorBoard does not show all of it",
                     (unsigned long long)e->file.trial);
     }
     make_due(e);

@@ -144,7 +144,7 @@ void hy_training_shrink_to_fit(struct driver *d)
 void hy_training_wait_for_machines(struct driver *d, const struct hy_err *why)
 {
     if (hy_is_training(d) && !d->training.wait_noted)
-        hy_run_note(d, "the training waits for machines to join: %s", why->text);
+        hy_run_note(d, "waiting for machines to join: %s", why->text);
     d->training.wait_noted = true;
 }
 
@@ -306,10 +306,10 @@ static void restart_all(struct driver *d)
     lost = g->charged[HY_CHARGE_NONE] + count_setbacks(g->charged);
     if (g->abort_charge == HY_CHARGE_FAILURE) {
         g->start_at = hy_clock_ms() + hy_backoff_ms(failures);
-        hy_run_note(d, "%s; all %s are started again (%u of %u)", g->abort_reason, all, failures, d->spec->retries);
+        hy_run_note(d, "%s; all %s are restarted (%u of %u)", g->abort_reason, all, failures, d->spec->retries);
     } else {
         g->start_at = hy_clock_ms() + (lost > 1 ? hy_backoff_ms(lost - 1) : 0);
-        hy_run_note(d, "%s; all %s are started again", g->abort_reason, all);
+        hy_run_note(d, "%s; all %s are restarted", g->abort_reason, all);
     }
     for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         t->phase = TRIAL_WAITING;
@@ -342,7 +342,7 @@ void hy_training_abort_take(struct driver *d, const struct trial *cause, enum hy
         free(why);
         return;
     }
-    hy_info("training breaks cause=%llu why=\"%s\"", (unsigned long long)cause->number, why);
+    hy_info("training is aborted cause=%llu why=\"%s\"", (unsigned long long)cause->number, why);
     g->abort_reason = why;
     g->abort_cause = cause->number;
     g->abort_charge = charge;
@@ -364,7 +364,7 @@ void hy_training_finish(struct driver *d)
     const char *why = d->training.abort_reason;
 
     if (!why && d->trials.done == 0)
-        why = hy_is_cluster(d) ? "no node ended well" : "no rank ended well";
+        why = hy_is_cluster(d) ? "no node succeeded" : "no rank succeeded";
     hy_run_finish(d, why ? HY_RUN_FAILED : HY_RUN_DONE, why);
 }
 
@@ -384,7 +384,7 @@ static void check_elastic_timeout(struct driver *d, int64_t now)
         g->too_few_since = now;
     if (now - g->too_few_since < d->spec->elastic_timeout_ms)
         return;
-    hy_err_set(&err, -ETIMEDOUT, "for %lld s there %s %zu rank%s, and --min-np asks for %u; --elastic-timeout ends the training",
+    hy_err_set(&err, -ETIMEDOUT, "for %lld s there %s %zu rank%s, but --min-np is %u; --elastic-timeout ends the training",
                (long long)d->spec->elastic_timeout_ms / 1000, alive == 1 ? "was" : "were", alive, alive == 1 ? "" : "s",
                d->spec->ranks_min);
     hy_run_fail(d, &err);
@@ -416,7 +416,7 @@ static void abort_too_few(struct driver *d, const struct trial *cause)
     const char *how = cause->member.death ? cause->member.death : "ranks have ended";
 
     hy_training_abort_take(d, cause, HY_CHARGE_FAILURE,
-                           hy_asprintf("%s; the training needs %u rank%s and has %zu left", how, least,
+                           hy_asprintf("%s; the training needs %u rank%s, but only %zu remain", how, least,
                                        least == 1 ? "" : "s", left));
 }
 
@@ -436,7 +436,7 @@ static void check_elastic(struct driver *d, const struct trial *last)
     size_t left, waiting;
 
     if (g->has_finished_rank)
-        cancel_unstarted(d, "the others were done before it was started again");
+        cancel_unstarted(d, "the other ranks were done before it was restarted");
     left = count_ranks(d, has_not_ended);
     waiting = count_ranks(d, is_waiting);
     if (!g->has_finished_rank && left < d->spec->ranks_min)
@@ -468,10 +468,10 @@ static void retry_or_fail_rank(struct driver *d, struct trial *t, enum hy_charge
     const char *how = t->member.death ? t->member.death : message;
 
     if (may_retry_rank(d, t, charge)) {
-        hy_run_note(d, "%s; it is started again", how);
+        hy_run_note(d, "%s; it is restarted", how);
         hy_trial_backoff(d, t, charge == HY_CHARGE_FAILURE ? failures : t->charged[HY_CHARGE_NONE] + count_setbacks(t->charged));
     } else {
-        hy_run_note(d, "%s; it is not started again", how);
+        hy_run_note(d, "%s; it is not restarted", how);
         rank_ended(d, t, HY_TRIAL_FAILED, message);
     }
 }
@@ -528,7 +528,7 @@ void hy_training_check_deadlock(struct driver *d)
         over = t->phase == TRIAL_ENDED && hy_node_has_rank(d->spec, t->number) ? t : over;
     if (over && count_ranks(d, is_waiting))
         hy_training_abort_take(d, over, HY_CHARGE_FAILURE,
-                               hy_asprintf("%s %s has ended, and the others wait for it to join them",
+                               hy_asprintf("%s %s has ended, but the others wait for it to join",
                                            hy_is_cluster(d) ? "node" : "rank",
                                            hy_node_name(d->spec, over->number, name)));
 }
@@ -584,7 +584,7 @@ void hy_rank_displace(struct driver *d, struct trial *t, const char *why)
 /* It may run again where there is room. */
 static struct result displaced(const struct trial *t)
 {
-    struct result v = {HY_ATTEMPT_LOST, HY_TRIAL_FAILED, HY_CHARGE_NONE, "its machine had no room for it any more"};
+    struct result v = {HY_ATTEMPT_LOST, HY_TRIAL_FAILED, HY_CHARGE_NONE, "its machine has no slot for it any more"};
 
     if (t->member.death)
         snprintf(v.text, sizeof v.text, "%s", t->member.death);
@@ -612,7 +612,7 @@ static struct result evaluate_attempt(struct driver *d, struct trial *t)
         snprintf(v.text, sizeof v.text, "ended because %s", d->training.abort_reason);
     else
         snprintf(v.text, sizeof v.text, "%s",
-                 d->phase == PHASE_RUNNING ? "the others were done before it had joined them" : "stopped");
+                 d->phase == PHASE_RUNNING ? "the others were done before it joined" : "stopped");
     return v;
 }
 

@@ -89,7 +89,7 @@ void hy_outputs_write_failed(struct driver *d, const char *path, int rc)
     char how[100];
 
     hy_err_sys(&err, rc, "cannot write '%s'%s", path,
-               hy_resume_clause(hy_run_resume(d->spec), d->run, " (`", "` goes on from here)", how, sizeof how));
+               hy_resume_clause(hy_run_resume(d->spec), d->run, " (`", "` continues the run)", how, sizeof how));
     hy_run_fail(d, &err);
 }
 
@@ -124,7 +124,7 @@ static void fail_out_of_memory(struct driver *d, uint64_t trial)
 {
     struct hy_err err = {0};
 
-    hy_err_set(&err, -ENOMEM, "out of memory for what trial %llu prints", (unsigned long long)trial);
+    hy_err_set(&err, -ENOMEM, "out of memory for the output of trial %llu", (unsigned long long)trial);
     hy_run_fail(d, &err);
 }
 
@@ -145,11 +145,11 @@ static void abandon_file(struct output *o, int rc)
     hy_close_at(&o->fd);
     o->fd = -1;
     if (!o->is_files) {
-        hy_run_note(o->driver, "trial %llu: what it prints is not kept: '%s': %s", (unsigned long long)t->number, o->path,
+        hy_run_note(o->driver, "trial %llu: cannot write its output '%s': %s", (unsigned long long)t->number, o->path,
                     strerror(-rc));
         return;
     }
-    hy_run_note(o->driver, "trial %llu: its file '%s' is not kept: %s", (unsigned long long)t->number, o->name, strerror(-rc));
+    hy_run_note(o->driver, "trial %llu: cannot write its file '%s': %s", (unsigned long long)t->number, o->name, strerror(-rc));
     if (!t->lost_file)
         t->lost_file = hy_asprintf("its file '%.200s' could not be copied to the project: %s", o->name, strerror(-rc));
     if (!t->lost_file)
@@ -212,7 +212,7 @@ static void begin_file(struct output *o, const struct announced *f)
     if (o->fd >= 0)
         end_stall(o);
     if (o->fd >= 0 && fchmod(o->fd, f->mode & 0777) < 0)
-        hy_warn_limited("cannot give a file its mode path=%s error=%s", o->path, strerror(errno));
+        hy_warn_limited("cannot set the mode of a file path=%s error=%s", o->path, strerror(errno));
     if (o->fd == -ENOMEM)
         fail_out_of_memory(d, o->trial->number);
     else if (o->fd < 0)
@@ -486,7 +486,7 @@ void hy_outputs_open(struct driver *d, struct agent *a, const Hy__Output *m)
 
     if (!t || t->agent != a || t->attempt != m->attempt || (!m->mode && !printed) ||
         (o && !(o->is_files && m->mode && o->trial == t)) || (!o && has_output(t, m->path, m->mode != 0))) {
-        hy_info_limited("fenced an output agent=%s trial=%llu attempt=%u", a->name, (unsigned long long)m->trial, m->attempt);
+        hy_info_limited("ignored a stale output agent=%s trial=%llu attempt=%u", a->name, (unsigned long long)m->trial, m->attempt);
         return;
     }
     if (!o)
@@ -532,7 +532,7 @@ void hy_outputs_remove_partial_checkpoint(struct driver *d, const struct trial *
     int rc = path ? hy_remove_tree(path) : -ENOMEM;
 
     if (rc < 0)
-        hy_warn_limited("cannot remove half a checkpoint trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
+        hy_warn_limited("cannot remove a partial checkpoint trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
 }
 
 /* The existing checkpoint stays until the new one replaces it. */
@@ -555,7 +555,7 @@ static int replace(const char *staging, const char *checkpoint, const char *prev
     if (rename(staging, checkpoint) < 0) {
         rc = -errno;
         if (rename(previous, checkpoint) < 0 && errno != ENOENT)
-            hy_warn_limited("a checkpoint stays aside path=%s error=%s", previous, strerror(errno));
+            hy_warn_limited("cannot restore the previous checkpoint path=%s error=%s", previous, strerror(errno));
         return rc;
     }
     return hy_remove_tree(previous);
@@ -576,8 +576,8 @@ void hy_outputs_install_checkpoint(struct driver *d, struct trial *t)
     rc = replace(staging, checkpoint, previous);
     if (rc == 0)
         return;
-    hy_warn_limited("cannot take a checkpoint trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
-    if (!t->lost_file && !(t->lost_file = hy_asprintf("its checkpoint cannot be kept: %s", strerror(-rc))))
+    hy_warn_limited("cannot install a checkpoint trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
+    if (!t->lost_file && !(t->lost_file = hy_asprintf("cannot install its checkpoint: %s", strerror(-rc))))
         fail_out_of_memory(d, t->number);
 }
 

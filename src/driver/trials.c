@@ -206,9 +206,9 @@ static void note_without_metric(struct driver *d)
     if (!d->trials.no_metric_noted || d->trials.done < 2)
         return;
     if (d->trials.without_metric >= d->trials.done)
-        hy_run_note(d, "none of the %llu trials that are done has a metric, so there is no best trial", (unsigned long long)d->trials.done);
+        hy_run_note(d, "none of the %llu finished trials has a metric, so there is no best trial", (unsigned long long)d->trials.done);
     else
-        hy_run_note(d, "%llu of the %llu trials that are done have no metric", (unsigned long long)d->trials.without_metric,
+        hy_run_note(d, "%llu of the %llu finished trials have no metric", (unsigned long long)d->trials.without_metric,
                     (unsigned long long)d->trials.done);
 }
 
@@ -332,7 +332,7 @@ static void retry_or_fail(struct driver *d, struct trial *t, const char *message
         return;
     }
     hy_trial_backoff(d, t, failures);
-    hy_run_note(d, "trial %llu: %s; tried again (%u of %u)", (unsigned long long)t->number, message, failures,
+    hy_run_note(d, "trial %llu: %s; retried (%u of %u)", (unsigned long long)t->number, message, failures,
                 d->spec->retries);
 }
 
@@ -357,9 +357,9 @@ const char *hy_trial_find_fault(struct driver *d, const struct trial *t, const H
     else if (!t->has_value && *e->remark)
         snprintf(text, size, "%s", e->remark);
     else if (!t->has_value && d->spec->function.len)
-        snprintf(text, size, "it returned no %s; return a number, or a dict with '%s' in it", metric, metric);
+        snprintf(text, size, "it returned no %s; return a number, or a dict with the key '%s'", metric, metric);
     else if (!t->has_value)
-        snprintf(text, size, "it printed no '%s=NUMBER' and wrote none to $HOPYARD_RESULT", metric);
+        snprintf(text, size, "it has no %s; print '%s=NUMBER', or write it to $HOPYARD_RESULT", metric, metric);
     else if (!isfinite(t->value))
         snprintf(text, size, "its %s is %s", metric, isnan(t->value) ? "NaN" : "infinite");
     else
@@ -430,20 +430,20 @@ static void retry_after_shortage(struct driver *d, struct trial *t, const char *
         return;
     }
     hy_trial_backoff(d, t, count_setbacks(t));
-    hy_run_note(d, "trial %llu: %s; tried again", (unsigned long long)t->number, text);
+    hy_run_note(d, "trial %llu: %s; retried", (unsigned long long)t->number, text);
 }
 
 /* Another trial on its GPU has caused the fault, or this one has: it cannot be determined. */
 static void retry_after_gpu_fault(struct driver *d, struct trial *t)
 {
-    if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, HY_CHARGE_GPU_FAULT, "it fell with a neighbour on its GPU") < 0)
+    if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, HY_CHARGE_GPU_FAULT, "another trial on its GPU failed") < 0)
         return;
     if (d->phase != PHASE_RUNNING) {
         hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
         return;
     }
-    hy_run_note(d, "trial %llu fell with a neighbour on its GPU; tried again%s", (unsigned long long)t->number,
-                hy_run_need(d, t).roles[0].gpu_share >= HY_GPU_WHOLE ? ", on a GPU of its own" : "");
+    hy_run_note(d, "trial %llu: a fault of its GPU, which it shares with other trials; retried%s", (unsigned long long)t->number,
+                hy_run_need(d, t).roles[0].gpu_share >= HY_GPU_WHOLE ? ", with a GPU to itself" : "");
     hy_trial_queue(d, t);
 }
 
@@ -518,7 +518,7 @@ struct trial *hy_trial_find_running(struct driver *d, struct agent *a, uint64_t 
         return NULL;
     if (t && t->phase == TRIAL_RUNNING && t->agent == a && t->attempt == attempt && !t->ended)
         return t;
-    hy_info_limited("fenced a stale word agent=%s trial=%llu attempt=%u", a->name, (unsigned long long)number, attempt);
+    hy_info_limited("ignored a stale message agent=%s trial=%llu attempt=%u", a->name, (unsigned long long)number, attempt);
     return NULL;
 }
 
@@ -581,7 +581,7 @@ static void fail_suspect(struct driver *d, struct trial *t, const char *why)
 {
     char text[700];
 
-    snprintf(text, sizeof text, "its agent died %u times while it ran, the last %u of them with nothing else on it, so the "
+    snprintf(text, sizeof text, "its agent died %u times while it ran, the last %u times with nothing else on it, so the "
              "trial kills it; the last time: %s", t->charged[HY_CHARGE_LOSS], t->charged[HY_CHARGE_LOSS] - LOSSES_BEFORE_ALONE, why);
     hy_trial_end(d, t, HY_TRIAL_FAILED, text);
 }
@@ -591,8 +591,8 @@ static void note_suspects(struct driver *d, const struct trial *t)
     if (d->trials.suspects_noted || t->charged[HY_CHARGE_LOSS] < LOSSES_BEFORE_ALONE)
         return;
     d->trials.suspects_noted = true;
-    hy_run_note(d, "an agent died for the second time while trial %llu ran on it; it and others like it run alone on an agent from "
-                "now on, so that one that kills its agent fails by itself", (unsigned long long)t->number);
+    hy_run_note(d, "an agent died for the second time while trial %llu ran on it; such trials run alone on an agent from "
+                "now on, so that one that kills its agent is identified", (unsigned long long)t->number);
 }
 
 void hy_trials_lost(struct driver *d, struct trial *t, bool died, const char *why)
@@ -633,7 +633,7 @@ static void abandon_trials(struct driver *d)
     size_t i = 0;
 
     while (d->phase == PHASE_STOPPING && (t = hy_map_next(&d->trials.map, &i))) {
-        hy_run_note(d, "trial %llu has not ended in %d s; its agent goes without it", (unsigned long long)t->number, STOP_MS / 1000);
+        hy_run_note(d, "trial %llu has not ended within %d s; it is abandoned", (unsigned long long)t->number, STOP_MS / 1000);
         if (hy_trial_end_attempt(d, t, HY_ATTEMPT_STOPPED, HY_CHARGE_NONE, "it did not end when it was stopped") < 0)
             return;
         hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
@@ -672,7 +672,7 @@ void hy_trial_kill(struct driver *d, struct trial *t)
     t->killed = true;
     rc = hy_agents_send(t->agent, &m);
     if (rc == -ENOBUFS)
-        hy_agent_set_violation(t->agent, "it does not take what it is sent");
+        hy_agent_set_violation(t->agent, "it does not read its messages");
     else if (rc < 0)
         hy_run_out_of_memory(d);
 }

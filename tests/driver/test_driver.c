@@ -268,10 +268,10 @@ static void test_discovery_script_lists_hosts_with_or_without_slots(void **state
 {
     static const struct {
         const char *text, *message;
-    } bad[] = {{"a\n", "host 'a' has no number of slots; print HOST:SLOTS, or give --slots-per-host N"},
-               {"a:many\n", "'a:many': the slots of a host are a number up to 100000"},
-               {"-oProxyCommand=x:1\n", "'-oProxyCommand=x:1' is not a host; a line is HOST or HOST:SLOTS"},
-               {"a;b:1\n", "'a;b:1' is not a host; a line is HOST or HOST:SLOTS"}};
+    } bad[] = {{"a\n", "host 'a' has no number of slots; print HOST:SLOTS, or pass --slots-per-host N"},
+               {"a:many\n", "invalid number of slots in 'a:many'; use a number up to 100000"},
+               {"-oProxyCommand=x:1\n", "invalid host '-oProxyCommand=x:1'; print HOST or HOST:SLOTS"},
+               {"a;b:1\n", "invalid host 'a;b:1'; print HOST or HOST:SLOTS"}};
     struct hy_discovered hosts = {0};
     struct hy_err err = {0};
 
