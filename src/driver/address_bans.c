@@ -17,8 +17,9 @@
 static void host_part(const char *address, char host[sizeof((struct address_ban *)0)->address])
 {
     const char *colon = strrchr(address, ':');
+    int n = colon ? (int)(colon - address) : (int)strlen(address);
 
-    snprintf(host, sizeof((struct address_ban *)0)->address, "%.*s", (int)(colon ? colon - address : (int)strlen(address)), address);
+    snprintf(host, sizeof((struct address_ban *)0)->address, "%.*s", n, address);
 }
 
 static const struct address_ban *find(const struct driver *d, const char *host)

@@ -169,7 +169,8 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
     if (a->discovered_slots)
         has.slots = a->discovered_slots; /* they may have changed since it was started */
     if (strcmp(info->version, HY_VERSION) != 0)
-        hy_run_note(d, "agent %s runs hopyard %s, but the driver is %s; install the same version", a->name, info->version, HY_VERSION);
+        hy_run_note(d, "agent %s runs hopyard %s, but the driver is %s; install the same version", a->name,
+                    info->version, HY_VERSION);
     if ((!a->is_managed || *d->spec->engine) && *info->name) {
         char *name = hy_strdup(info->name);
 

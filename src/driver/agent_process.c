@@ -40,13 +40,16 @@ static void register_with_reaper(struct driver *d, const struct agent *a)
 static void start_process(struct driver *d, struct agent *a)
 {
     struct hy_agent_order order = {.id = a->id, .name = a->name, .host = a->host_spec, .port = d->agents.port,
-                                   .ssh_port = d->spec->ssh_port, .ssh_identity = d->spec->ssh_identity, .slots = a->slots, .open_files = d->process.open_files, .hold_fd = a->host_spec ? -1 : d->files.hold_fd,
+                                   .ssh_port = d->spec->ssh_port, .ssh_identity = d->spec->ssh_identity,
+                                   .slots = a->slots, .open_files = d->process.open_files,
+                                   .hold_fd = a->host_spec ? -1 : d->files.hold_fd,
                                    .client = a->restarts ? "" : d->spec->client, .warm_key = d->spec->warm_key};
     struct hy_err err = {0};
     char identity[64];
 
     /* A new identity, and so a new key, for each process: a lost agent can never impersonate its successor. */
-    snprintf(identity, sizeof identity, "agent-%llu-%d-%lld", (unsigned long long)a->id, a->restarts, (long long)hy_clock_wall_ms());
+    snprintf(identity, sizeof identity, "agent-%llu-%d-%lld", (unsigned long long)a->id, a->restarts,
+             (long long)hy_clock_wall_ms());
     free(a->identity);
     a->identity = hy_strdup(identity);
     order.identity = a->identity;
@@ -54,7 +57,8 @@ static void start_process(struct driver *d, struct agent *a)
     a->process_end[0] = '\0';
     a->process_died = false;
     a->bye_reason[0] = '\0';
-    if (!a->identity || hy_key_derive(d->agents.key, a->identity, order.key) < 0 || request_process(d, &order, &err) < 0) {
+    if (!a->identity || hy_key_derive(d->agents.key, a->identity, order.key) < 0 ||
+        request_process(d, &order, &err) < 0) {
         if (*d->spec->engine && err.code && err.code != -ENOMEM) { /* the supplier is leaving */
             a->restart_at = hy_clock_ms() + RESTART_FIRST_MS;
             return;
@@ -165,7 +169,8 @@ static void stop_late_processes(struct driver *d, int64_t now)
             a->join_by = now + AGENT_START_MS;
             continue;
         }
-        hy_run_note(d, "agent %s has not connected within %d s; it is stopped and retried", a->name, AGENT_START_MS / 1000);
+        hy_run_note(d, "agent %s has not connected within %d s; it is stopped and retried", a->name,
+                    AGENT_START_MS / 1000);
         a->join_by = 0;
         hy_agent_process_stop(d, a);
     }
@@ -175,7 +180,7 @@ static void stop_late_processes(struct driver *d, int64_t now)
  * estimated by the slots of the present agents. */
 bool hy_agent_process_may_request(struct driver *d)
 {
-    uint64_t waits = 0, here = 0, slots = 0, left;
+    uint64_t waits = 0, here = 0, slots = 0, ended, left;
     struct agent *a;
 
     for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));) {
@@ -183,7 +188,8 @@ bool hy_agent_process_may_request(struct driver *d)
         slots += a->in_schedule ? a->slots : 0;
         waits += a->process_runs && !a->in_schedule;
     }
-    left = hy_run_total(d) < 0 ? UINT64_MAX : (uint64_t)hy_run_total(d) - (d->trials.done + d->trials.failed + d->trials.stopped);
+    ended = d->trials.done + d->trials.failed + d->trials.stopped;
+    left = hy_run_total(d) < 0 ? UINT64_MAX : (uint64_t)hy_run_total(d) - ended;
     if (hy_is_training(d) || !here)
         return waits < REQUESTED_MAX;
     return waits < REQUESTED_MAX && slots + waits * (slots / here) < left;

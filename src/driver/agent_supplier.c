@@ -104,8 +104,9 @@ void hy_supply_agent_ended(struct driver *d, const Hy__AgentOver *over)
     struct hy_err err = {0};
 
     if (over->id) {
-        hy_agents_process_ended(d, over->id, over->lives ? HY_AGENT_UNREACHED : over->died ? HY_AGENT_DIED : HY_AGENT_ENDED,
-                       over->why);
+        enum hy_agent_end end = over->lives ? HY_AGENT_UNREACHED : over->died ? HY_AGENT_DIED : HY_AGENT_ENDED;
+
+        hy_agents_process_ended(d, over->id, end, over->why);
         return;
     }
     hy_err_set(&err, -ENOTCONN, "%s", over->why);
@@ -117,8 +118,8 @@ static void fail_for_session(struct driver *d)
 {
     struct hy_err err = {0};
 
-    hy_err_set(&err, -ECHILD, "Spark's session could not be started, or has ended (%s); the run's log, run-%lld.log in '%s', "
-               "says more", d->supply.session_end, (long long)d->run, hy_store_folder(d->store));
+    hy_err_set(&err, -ECHILD, "the Spark session could not be started, or has ended (%s); see the run's log, "
+               "run-%lld.log in '%s'", d->supply.session_end, (long long)d->run, hy_store_folder(d->store));
     hy_run_fail(d, &err);
 }
 
@@ -231,11 +232,11 @@ static void handle_missing_supply(struct driver *d, int64_t now)
 
 void hy_supply_tick(struct driver *d, int64_t now)
 {
-
     if (!*d->spec->engine || d->phase != PHASE_RUNNING)
         return;
     if (has_connected_agent(d)) {
-        if (!d->supply.is_checked && !d->supply.may_grow && d->supply.last_agent_ms && now - d->supply.last_agent_ms > QUIET_MS)
+        if (!d->supply.is_checked && !d->supply.may_grow && d->supply.last_agent_ms &&
+            now - d->supply.last_agent_ms > QUIET_MS)
             hy_agents_check_supply_suffices(d);
         return;
     }

@@ -185,8 +185,8 @@ void hy_agent_drop(struct driver *d, struct agent *a, const char *address)
     if (a->is_managed)
         hy_run_note(d, "agent %s at %s is disconnected (%s); its trials run on other agents", a->name, address, why);
     else
-        hy_run_note(d, "agent %s at %s is disconnected (%s); its trials run on other agents, and no agent may join from there for %d s",
-                    a->name, address, why, hy_address_ban(d, address));
+        hy_run_note(d, "agent %s at %s is disconnected (%s); its trials run on other agents, and no agent may join "
+                    "from there for %d s", a->name, address, why, hy_address_ban(d, address));
     a->drops++;
     if (a->peer)
         hy_peer_close(a->peer, 0);
@@ -261,7 +261,7 @@ int hy_agents_open(struct driver *d, struct hy_err *err)
         rc = add_agent(d, d->spec->hosts[i]->host, d->spec->hosts[i]->host, d->spec->hosts[i]->slots);
     if (rc == 0 && d->spec->n_hosts == 0 && !*d->spec->engine && !*d->spec->discovery)
         rc = add_agent(d, "local", NULL, hy_run_local_slots(d));
-    return rc < 0 ? hy_err_set(err, rc, "out of memory") : 0;
+    return rc < 0 ? hy_err_oom(err) : 0;
 }
 
 void hy_agents_request(struct driver *d, uint32_t count)

@@ -72,12 +72,11 @@ static int add_piece(const char *path, mode_t mode, uint64_t offset, uint64_t si
 {
     struct transfer *s = walk.transfer;
     Hy__Start *start = walk.start;
-    Hy__FileSent **names = hy_reallocarray(start->files, start->n_files + 1, sizeof *names), *f;
-    struct to_send *files = hy_reallocarray(s->files, s->count + 1, sizeof *files);
+    Hy__FileSent *f;
 
-    start->files = names ? names : start->files;
-    s->files = files ? files : s->files;
-    f = names && files ? hy_malloc(sizeof *f) : NULL;
+    if (hy_array_grow(start->files, start->n_files) < 0 || hy_array_grow(s->files, s->count) < 0)
+        return -ENOMEM;
+    f = hy_malloc(sizeof *f);
     if (!f)
         return -ENOMEM;
     hy__file_sent__init(f);

@@ -13,8 +13,10 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "driver/run.h"
 
 #define ROWS_MAX 100                  /* running trials in one update */
@@ -150,7 +152,9 @@ static void fill_head(struct driver *d, struct view *v, bool last)
     u->stopped = t.stopped;
     u->running_count = s.running;
     u->elapsed_ms = elapsed;
-    u->left_ms = u->total > 0 && d->trials.ended_here && (uint64_t)u->total >= over ? (int64_t)((double)here / (double)d->trials.ended_here * (double)((uint64_t)u->total - over)) : -1;
+    u->left_ms = -1;
+    if (u->total > 0 && d->trials.ended_here && (uint64_t)u->total >= over)
+        u->left_ms = (int64_t)((double)here / (double)d->trials.ended_here * (double)((uint64_t)u->total - over));
     u->message = d->end.message ? d->end.message : (char *)protobuf_c_empty_string;
     u->last = last;
     u->logdir = (char *)hy_mirror_logdir(d);
@@ -300,7 +304,8 @@ static void refuse(struct driver *d, struct client *c, int most)
     Hy__ClientAnswer answer = HY__CLIENT_ANSWER__INIT;
     char text[160];
 
-    snprintf(text, sizeof text, "run %lld has the maximum of %d clients; disconnect one of them and retry (the run continues)",
+    snprintf(text, sizeof text,
+             "run %lld has the maximum of %d clients; disconnect one of them and retry (the run continues)",
              (long long)d->run, most);
     answer.body_case = HY__CLIENT_ANSWER__BODY_ERROR;
     answer.error = text;
@@ -437,6 +442,27 @@ static int open_owner(struct driver *d, struct hy_err *err)
         rc = uv_poll_start(&d->clients.owner, UV_READABLE | UV_DISCONNECT, on_owner);
     }
     return rc < 0 ? hy_err_set(err, rc, "cannot watch the command that started this run: %s", uv_strerror(rc)) : 0;
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+char *hy_driver_socket(const char *store_dir, int64_t run, struct hy_err *err)
+{
+    hy_cleanup_free char *runtime = hy_runtime_dir(err);
+    hy_cleanup_free char *real = runtime ? realpath(store_dir, NULL) : NULL;
+    char *path;
+
+    if (!runtime)
+        return NULL;
+    if (!real) {
+        hy_err_sys(err, -errno, "cannot find the directory '%s'", store_dir);
+        return NULL;
+    }
+    path = hy_asprintf("%s/%012llx-%lld.sock", runtime, (unsigned long long)(hy_hash(real, strlen(real)) >> 16),
+                       (long long)run);
+    if (!path)
+        hy_err_oom(err);
+    return path;
 }
 
 int hy_clients_open(struct driver *d, struct hy_err *err)

@@ -65,7 +65,8 @@ static void set_end(struct driver *d, enum hy_run_state state, const char *messa
 {
     char *kept = message ? hy_strdup(message) : NULL;
 
-    hy_info("run has ended run=%lld state=%s message=%s", (long long)d->run, hy_run_state_name(state), message ? message : "");
+    hy_info("run has ended run=%lld state=%s message=%s", (long long)d->run, hy_run_state_name(state),
+            message ? message : "");
     free(d->end.message);
     d->end.message = kept;
     d->end.state = state;
@@ -209,7 +210,8 @@ static int open_loop(struct driver *d, struct hy_err *err)
     uv_timer_init(&d->loop, &d->process.tick);
     uv_signal_init(&d->loop, &d->process.term);
     uv_idle_init(&d->loop, &d->outputs.idle);
-    d->outputs.idle.data = d->process.turn.data = d->process.tick.data = d->process.term.data = d->process.reaper.data = d;
+    d->process.turn.data = d->process.tick.data = d->process.term.data = d->process.reaper.data = d;
+    d->outputs.idle.data = d;
     rc = uv_poll_init(&d->loop, &d->process.reaper, hy_reaper_fd());
     if (rc == 0)
         rc = uv_poll_start(&d->process.reaper, UV_READABLE | UV_DISCONNECT, on_reaper_gone);
@@ -275,7 +277,8 @@ static int make_logdir(struct driver *d, struct hy_err *err)
         if (errno != EEXIST)
             rc = -errno;
     }
-    return hy_err_sys(err, rc, "cannot create the directory '%s' for the logs; choose another project with --project or HOPYARD_PROJECT", app_dir ? app_dir : "");
+    return hy_err_sys(err, rc, "cannot create the directory '%s' for the logs; choose another project with --project "
+                      "or HOPYARD_PROJECT", app_dir ? app_dir : "");
 }
 
 static char *command_json(const Hy__RunSpec *s);
@@ -365,14 +368,17 @@ static int open_resumed(struct driver *d, const char *project, struct hy_err *er
     if (rc == -EALREADY)
         return hy_err_set(err, rc, "run %lld is done; there is nothing to resume", (long long)d->run);
     if (rc == -EUCLEAN)
-        return hy_err_set(err, rc, "run %lld cannot be resumed: the store does not have its specification; start it again", (long long)d->run);
+        return hy_err_set(err, rc, "run %lld cannot be resumed: the store does not have its specification; start it "
+                          "again", (long long)d->run);
     if (rc == -EREMOTE)
-        return hy_err_set(err, rc, "run %lld cannot be resumed: it was imported from the snapshot with its logs, or from a file that "
-                          "others could write, and has neither its environment nor its function; resume it in the original project, or start it again", (long long)d->run);
+        return hy_err_set(err, rc, "run %lld cannot be resumed: it was imported from the snapshot with its logs, or "
+                          "from a file that others could write, and has neither its environment nor its function; "
+                          "resume it in the original project, or start it again", (long long)d->run);
     if (rc == 0)
         rc = make_search(d, err);
-    if (rc == 0)
-        rc = hy_mkdirs(d->logdir, 0755) < 0 ? hy_err_set(err, -ENOENT, "run %lld cannot be resumed: cannot create its directory '%s'", (long long)d->run, d->logdir) : 0;
+    if (rc == 0 && hy_mkdirs(d->logdir, 0755) < 0)
+        rc = hy_err_set(err, -ENOENT, "run %lld cannot be resumed: cannot create its directory '%s'",
+                        (long long)d->run, d->logdir);
     if (rc == 0)
         rc = hy_store_note_newest(d->store, d->run, &d->notes.before, err);
     d->notes.until = d->notes.before;
@@ -392,7 +398,8 @@ static int open_new(struct driver *d, struct hy_err *err)
     rc = hy_read_all(STDIN_FILENO, &bytes);
     d->spec = rc == 0 ? hy__run_spec__unpack(NULL, bytes.len, hy_buf_bytes(&bytes)) : NULL;
     if (!d->spec || d->spec->n_argv == 0)
-        return hy_err_set(err, -EINVAL, "cannot read the run's specification; `hopyard driver` is started by `hopyard run`");
+        return hy_err_set(err, -EINVAL, "cannot read the run's specification; `hopyard driver` is started by "
+                          "`hopyard run`");
     rc = make_search(d, err);
     if (rc == 0)
         rc = hy_run_check_gpus(d->spec, err);
@@ -442,8 +449,8 @@ static void store_failure(struct driver *d, const struct hy_err *why)
 {
     struct hy_err err = {0};
 
-    if (hy_store_run_state(d->store, d->run, HY_RUN_FAILED, why->text, &err) < 0 || hy_store_commit(d->store, &err) < 0 ||
-        hy_store_keep(d->store, d->run, &err) < 0)
+    if (hy_store_run_state(d->store, d->run, HY_RUN_FAILED, why->text, &err) < 0 ||
+        hy_store_commit(d->store, &err) < 0 || hy_store_keep(d->store, d->run, &err) < 0)
         hy_error("%s", err.text);
 }
 

@@ -29,8 +29,8 @@ Hy__Resume hy_run_resume(const Hy__RunSpec *spec);
  * spark=spark)". In `buf`; "" if it cannot be resumed. */
 const char *hy_resume_clause(Hy__Resume how, int64_t run, const char *before, const char *after, char *buf, size_t n);
 
-/* The path of the driver's socket; free it. `folder` is the store's directory. */
-char *hy_driver_socket(const char *folder, int64_t run, struct hy_err *err);
+/* The path of the driver's socket; free it. */
+char *hy_driver_socket(const char *store_dir, int64_t run, struct hy_err *err);
 
 /* Whether `host` is a name of this machine, which needs no ssh. */
 bool hy_host_is_here(const char *host);

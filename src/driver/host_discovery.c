@@ -69,16 +69,14 @@ static struct hy_discovered_host *find(const struct hy_discovered *hosts, const 
 
 static int add(struct hy_discovered *hosts, const struct hy_discovered_host *host)
 {
-    struct hy_discovered_host *grown, *known = find(hosts, host->name);
+    struct hy_discovered_host *known = find(hosts, host->name);
 
     if (known) { /* the last line counts, as in Horovod */
         *known = *host;
         return 0;
     }
-    grown = hy_reallocarray(hosts->rows, hosts->count + 1, sizeof *grown);
-    if (!grown)
+    if (hy_array_grow(hosts->rows, hosts->count) < 0)
         return -ENOMEM;
-    hosts->rows = grown;
     hosts->rows[hosts->count++] = *host;
     return 0;
 }
@@ -97,10 +95,11 @@ static int parse_line(const char *line, size_t n, uint32_t slots, struct hy_disc
     if (colon && n - length - 1 < sizeof text)
         memcpy(text, colon + 1, n - length - 1);
     if (colon && (hy_parse_u64(text, &number) < 0 || number > HY_SLOTS_LIMIT))
-        return hy_err_set(err, -EINVAL, "invalid number of slots in '%.*s'; use a number up to %u", (int)(n < 80 ? n : 80), line,
-                          HY_SLOTS_LIMIT);
+        return hy_err_set(err, -EINVAL, "invalid number of slots in '%.*s'; use a number up to %u",
+                          (int)(n < 80 ? n : 80), line, HY_SLOTS_LIMIT);
     if (!colon && !slots)
-        return hy_err_set(err, -EINVAL, "host '%.*s' has no number of slots; print HOST:SLOTS, or pass --slots-per-host N",
+        return hy_err_set(err, -EINVAL, "host '%.*s' has no number of slots; print HOST:SLOTS, or pass "
+                          "--slots-per-host N",
                           (int)(n < 80 ? n : 80), line);
     memcpy(ret->name, line, length);
     ret->name[length] = '\0';
@@ -168,7 +167,8 @@ static void resize(struct driver *d, struct agent *a, uint32_t slots)
 {
     bool fewer = slots < a->discovered_slots;
 
-    hy_run_note(d, "host %s has %u slot%s now (before: %u)", a->name, slots, slots == 1 ? "" : "s", a->discovered_slots);
+    hy_run_note(d, "host %s has %u slot%s now (before: %u)", a->name, slots, slots == 1 ? "" : "s",
+                a->discovered_slots);
     hy_agents_resize(d, a, slots);
     if (fewer)
         displace_surplus_ranks(d, a);

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "driver/driver.h"
@@ -48,7 +47,8 @@ static int unknown_name(char *const *names, const char *name, size_t n, struct h
         if (hy_buf_printf(&list, "%s{%s}", i ? ", " : "", names[i]) < 0)
             break;
     return hy_err_set(err, -EINVAL, "unknown parameter {%.*s} in the command (%s%s); write {{%.*s}} for literal braces",
-                      (int)n, name, list.len ? "parameters: " : "there are no parameters", list.len ? hy_buf_cstr(&list) : "", (int)n, name);
+                      (int)n, name, list.len ? "parameters: " : "there are no parameters",
+                      list.len ? hy_buf_cstr(&list) : "", (int)n, name);
 }
 
 int hy_command_check(char *const *argv, char *const *names, struct hy_err *err)
@@ -239,22 +239,4 @@ char *hy_params_json(const struct hy_space *space, const struct hy_value *values
     if (rc == 0)
         rc = hy_buf_append_str(&out, "}");
     return take_text(&out, rc);
-}
-
-char *hy_driver_socket(const char *folder, int64_t run, struct hy_err *err)
-{
-    hy_cleanup_free char *runtime = hy_runtime_dir(err);
-    hy_cleanup_free char *real = runtime ? realpath(folder, NULL) : NULL;
-    char *path;
-
-    if (!runtime)
-        return NULL;
-    if (!real) {
-        hy_err_sys(err, -errno, "cannot find the directory '%s'", folder);
-        return NULL;
-    }
-    path = hy_asprintf("%s/%012llx-%lld.sock", runtime, (unsigned long long)(hy_hash(real, strlen(real)) >> 16), (long long)run);
-    if (!path)
-        hy_err_oom(err);
-    return path;
 }

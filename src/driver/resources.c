@@ -110,8 +110,8 @@ static int describe_rank_shortage(const struct driver *d, struct hy_need need, s
 
     count_all(d, &slots, &gpus);
     if (hy_is_cluster(d) && slots < d->spec->ranks)
-        return hy_err_set(err, -ENOSPC, "a cluster of %u nodes needs %u slots, but there %s %llu; lower the number of nodes,"
-                          " or add %s", d->spec->ranks, d->spec->ranks, slots == 1 ? "is" : "are",
+        return hy_err_set(err, -ENOSPC, "a cluster of %u nodes needs %u slots, but there %s %llu; lower the number of "
+                          "nodes, or add %s", d->spec->ranks, d->spec->ranks, slots == 1 ? "is" : "are",
                           (unsigned long long)slots, *d->spec->engine ? "executors" : "slots or machines");
     if (slots < ranks)
         return hy_err_set(err, -ENOSPC,

@@ -43,9 +43,10 @@ static int replay_ask(struct replay *r, const struct hy_trial_row *row)
     int rc = hy_search_ask(d->search, &number, r->values);
 
     if (rc == -ENOMEM)
-        return hy_err_set(r->err, rc, "out of memory");
+        return hy_err_oom(r->err);
     if (rc != 1 || number != (uint64_t)row->number)
-        return hy_err_set(r->err, -EUCLEAN, "run %lld cannot be resumed: its search gives other trials than the store has; resume it with the version of hopyard that started it", (long long)d->run);
+        return hy_err_set(r->err, -EUCLEAN, "run %lld cannot be resumed: its search gives other trials than the store "
+                          "has; resume it with the version of hopyard that started it", (long long)d->run);
     if (row->asked_seq > d->trials.seq)
         d->trials.seq = row->asked_seq;
     if (row->ended_seq > d->trials.seq) /* also of one that runs again: clients have seen that position */
@@ -117,16 +118,13 @@ static int on_attempt(void *arg, const struct hy_attempt_row *row)
 {
     struct interrupted *l = arg;
     struct trial *t = hy_map_get(&l->driver->trials.map, (uint64_t)row->trial);
-    struct hy_attempt_row *more;
 
     if (t && t->attempt < row->number)
         t->attempt = (uint32_t)row->number;
     if (row->state != HY_ATTEMPT_RUNNING)
         return t ? charge(l, t, row) : 0;
-    more = hy_reallocarray(l->rows, l->count + 1, sizeof *more);
-    if (!more)
+    if (hy_array_grow(l->rows, l->count) < 0)
         return -ENOMEM;
-    l->rows = more;
     l->rows[l->count++] = (struct hy_attempt_row){.trial = row->trial, .number = row->number, .started = row->started};
     return 0;
 }

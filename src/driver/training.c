@@ -236,7 +236,8 @@ bool hy_training_needs_ranks(const struct driver *d)
 {
     const struct training *g = &d->training;
 
-    return g->gang == GANG_STARTED && !g->has_finished_rank && !g->abort_reason && count_ranks(d, has_not_ended) < d->spec->ranks_max;
+    return g->gang == GANG_STARTED && !g->has_finished_rank && !g->abort_reason &&
+           count_ranks(d, has_not_ended) < d->spec->ranks_max;
 }
 
 /* ---- ending all ranks ------------------------------------------------------------------------ */
@@ -375,8 +376,8 @@ static void check_elastic_timeout(struct driver *d, int64_t now)
     size_t alive = count_ranks(d, hy_rank_is_alive);
     struct hy_err err = {0};
 
-    if (!d->spec->elastic_timeout_ms || d->phase != PHASE_RUNNING || g->has_finished_rank || g->abort_reason || d->stalls.count ||
-        alive >= d->spec->ranks_min) {
+    if (!d->spec->elastic_timeout_ms || d->phase != PHASE_RUNNING || g->has_finished_rank || g->abort_reason ||
+        d->stalls.count || alive >= d->spec->ranks_min) {
         g->too_few_since = 0;
         return;
     }
@@ -384,7 +385,8 @@ static void check_elastic_timeout(struct driver *d, int64_t now)
         g->too_few_since = now;
     if (now - g->too_few_since < d->spec->elastic_timeout_ms)
         return;
-    hy_err_set(&err, -ETIMEDOUT, "for %lld s there %s %zu rank%s, but --min-np is %u; --elastic-timeout ends the training",
+    hy_err_set(&err, -ETIMEDOUT, "for %lld s there %s %zu rank%s, but --min-np is %u; --elastic-timeout ends the "
+               "training",
                (long long)d->spec->elastic_timeout_ms / 1000, alive == 1 ? "was" : "were", alive, alive == 1 ? "" : "s",
                d->spec->ranks_min);
     hy_run_fail(d, &err);
@@ -465,11 +467,12 @@ static bool may_retry_rank(const struct driver *d, const struct trial *t, enum h
 static void retry_or_fail_rank(struct driver *d, struct trial *t, enum hy_charge charge, const char *message)
 {
     uint32_t failures = t->charged[HY_CHARGE_FAILURE];
+    uint32_t losses = t->charged[HY_CHARGE_NONE] + count_setbacks(t->charged);
     const char *how = t->member.death ? t->member.death : message;
 
     if (may_retry_rank(d, t, charge)) {
         hy_run_note(d, "%s; it is restarted", how);
-        hy_trial_backoff(d, t, charge == HY_CHARGE_FAILURE ? failures : t->charged[HY_CHARGE_NONE] + count_setbacks(t->charged));
+        hy_trial_backoff(d, t, charge == HY_CHARGE_FAILURE ? failures : losses);
     } else {
         hy_run_note(d, "%s; it is not restarted", how);
         rank_ended(d, t, HY_TRIAL_FAILED, message);

@@ -149,7 +149,8 @@ static void abandon_file(struct output *o, int rc)
                     strerror(-rc));
         return;
     }
-    hy_run_note(o->driver, "trial %llu: cannot write its file '%s': %s", (unsigned long long)t->number, o->name, strerror(-rc));
+    hy_run_note(o->driver, "trial %llu: cannot write its file '%s': %s", (unsigned long long)t->number, o->name,
+                strerror(-rc));
     if (!t->lost_file)
         t->lost_file = hy_asprintf("its file '%.200s' could not be copied to the project: %s", o->name, strerror(-rc));
     if (!t->lost_file)
@@ -486,7 +487,8 @@ void hy_outputs_open(struct driver *d, struct agent *a, const Hy__Output *m)
 
     if (!t || t->agent != a || t->attempt != m->attempt || (!m->mode && !printed) ||
         (o && !(o->is_files && m->mode && o->trial == t)) || (!o && has_output(t, m->path, m->mode != 0))) {
-        hy_info_limited("ignored a stale output agent=%s trial=%llu attempt=%u", a->name, (unsigned long long)m->trial, m->attempt);
+        hy_info_limited("ignored a stale output agent=%s trial=%llu attempt=%u", a->name,
+                        (unsigned long long)m->trial, m->attempt);
         return;
     }
     if (!o)
@@ -532,7 +534,8 @@ void hy_outputs_remove_partial_checkpoint(struct driver *d, const struct trial *
     int rc = path ? hy_remove_tree(path) : -ENOMEM;
 
     if (rc < 0)
-        hy_warn_limited("cannot remove a partial checkpoint trial=%llu error=%s", (unsigned long long)t->number, strerror(-rc));
+        hy_warn_limited("cannot remove a partial checkpoint trial=%llu error=%s", (unsigned long long)t->number,
+                        strerror(-rc));
 }
 
 /* The existing checkpoint stays until the new one replaces it. */

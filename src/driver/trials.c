@@ -75,8 +75,9 @@ int hy_run_update_best(struct driver *d, const struct hy_trial_row *row)
     }
     free(b->params);
     free(b->dir);
-    *b = (struct best){.number = (uint64_t)row->number, .ended_seq = row->ended_seq, .value = row->value, .params = params, .dir = dir,
-                       .elapsed_ms = row->ended - row->started, .attempts = (uint32_t)row->attempts};
+    *b = (struct best){.number = (uint64_t)row->number, .ended_seq = row->ended_seq, .value = row->value,
+                       .params = params, .dir = dir, .elapsed_ms = row->ended - row->started,
+                       .attempts = (uint32_t)row->attempts};
     return 0;
 }
 
@@ -206,7 +207,8 @@ static void note_without_metric(struct driver *d)
     if (!d->trials.no_metric_noted || d->trials.done < 2)
         return;
     if (d->trials.without_metric >= d->trials.done)
-        hy_run_note(d, "none of the %llu finished trials has a metric, so there is no best trial", (unsigned long long)d->trials.done);
+        hy_run_note(d, "none of the %llu finished trials has a metric, so there is no best trial",
+                    (unsigned long long)d->trials.done);
     else
         hy_run_note(d, "%llu of the %llu finished trials have no metric", (unsigned long long)d->trials.without_metric,
                     (unsigned long long)d->trials.done);
@@ -285,7 +287,8 @@ int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_stat
 void hy_trial_end(struct driver *d, struct trial *t, enum hy_trial_state state, const char *message)
 {
     bool is_told = state != HY_TRIAL_STOPPED;
-    struct hy_trial_row row = {.number = (int64_t)t->number, .state = state, .has_value = t->has_value && state == HY_TRIAL_DONE && is_measured(d, t),
+    struct hy_trial_row row = {.number = (int64_t)t->number, .state = state,
+                               .has_value = t->has_value && state == HY_TRIAL_DONE && is_measured(d, t),
                                .value = t->value, .message = message, .attempts = t->attempt,
                                .params = t->params, .dir = t->dir, .started = t->asked_wall,
                                .ended = hy_clock_wall_ms(), .ended_seq = ++d->trials.seq};
@@ -300,7 +303,9 @@ void hy_trial_end(struct driver *d, struct trial *t, enum hy_trial_state state, 
     if (row.has_value && hy_run_update_best(d, &row) < 0)
         hy_run_out_of_memory(d);
     d->trials.without_metric += state == HY_TRIAL_DONE && *d->spec->metric && !row.has_value;
-    *(state == HY_TRIAL_DONE ? &d->trials.done : state == HY_TRIAL_FAILED ? &d->trials.failed : &d->trials.stopped) += 1;
+    *(state == HY_TRIAL_DONE     ? &d->trials.done
+      : state == HY_TRIAL_FAILED ? &d->trials.failed
+                                 : &d->trials.stopped) += 1;
     d->trials.ended_here++;
     hy_trial_free(d, t);
 }
@@ -367,7 +372,8 @@ const char *hy_trial_find_fault(struct driver *d, const struct trial *t, const H
     return text;
 }
 
-int hy_trial_store_metrics(struct driver *d, struct trial *t, uint32_t attempt, int64_t step, size_t n, Hy__Metric **metrics)
+int hy_trial_store_metrics(struct driver *d, struct trial *t, uint32_t attempt, int64_t step, size_t n,
+                           Hy__Metric **metrics)
 {
     for (size_t i = 0; i < n; i++) {
         struct hy_metric_row row = {.trial = (int64_t)t->number, .attempt = attempt, .step = step,
@@ -384,8 +390,8 @@ int hy_trial_store_metrics(struct driver *d, struct trial *t, uint32_t attempt, 
 static bool is_shortage(const Hy__Ended *e)
 {
     return e->outcome == HY__ENDED__OUTCOME__NOT_STARTED &&
-           (e->code == -EMFILE || e->code == -ENFILE || e->code == -EAGAIN || e->code == -ENOMEM || e->code == -ENOSPC ||
-            e->code == -EDQUOT);
+           (e->code == -EMFILE || e->code == -ENFILE || e->code == -EAGAIN || e->code == -ENOMEM ||
+            e->code == -ENOSPC || e->code == -EDQUOT);
 }
 
 enum hy_charge hy_trial_charge(const Hy__Ended *e)
@@ -442,7 +448,8 @@ static void retry_after_gpu_fault(struct driver *d, struct trial *t)
         hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
         return;
     }
-    hy_run_note(d, "trial %llu: a fault of its GPU, which it shares with other trials; retried%s", (unsigned long long)t->number,
+    hy_run_note(d, "trial %llu: a fault of its GPU, which it shares with other trials; retried%s",
+                (unsigned long long)t->number,
                 hy_run_need(d, t).roles[0].gpu_share >= HY_GPU_WHOLE ? ", with a GPU to itself" : "");
     hy_trial_queue(d, t);
 }
@@ -518,7 +525,8 @@ struct trial *hy_trial_find_running(struct driver *d, struct agent *a, uint64_t 
         return NULL;
     if (t && t->phase == TRIAL_RUNNING && t->agent == a && t->attempt == attempt && !t->ended)
         return t;
-    hy_info_limited("ignored a stale message agent=%s trial=%llu attempt=%u", a->name, (unsigned long long)number, attempt);
+    hy_info_limited("ignored a stale message agent=%s trial=%llu attempt=%u", a->name,
+                    (unsigned long long)number, attempt);
     return NULL;
 }
 
@@ -581,8 +589,9 @@ static void fail_suspect(struct driver *d, struct trial *t, const char *why)
 {
     char text[700];
 
-    snprintf(text, sizeof text, "its agent died %u times while it ran, the last %u times with nothing else on it, so the "
-             "trial kills it; the last time: %s", t->charged[HY_CHARGE_LOSS], t->charged[HY_CHARGE_LOSS] - LOSSES_BEFORE_ALONE, why);
+    snprintf(text, sizeof text, "its agent died %u times while it ran, the last %u times with nothing else on it, so "
+             "the trial kills it; the last time: %s", t->charged[HY_CHARGE_LOSS],
+             t->charged[HY_CHARGE_LOSS] - LOSSES_BEFORE_ALONE, why);
     hy_trial_end(d, t, HY_TRIAL_FAILED, text);
 }
 
@@ -591,8 +600,8 @@ static void note_suspects(struct driver *d, const struct trial *t)
     if (d->trials.suspects_noted || t->charged[HY_CHARGE_LOSS] < LOSSES_BEFORE_ALONE)
         return;
     d->trials.suspects_noted = true;
-    hy_run_note(d, "an agent died for the second time while trial %llu ran on it; such trials run alone on an agent from "
-                "now on, so that one that kills its agent is identified", (unsigned long long)t->number);
+    hy_run_note(d, "an agent died for the second time while trial %llu ran on it; such trials run alone on an agent "
+                "from now on, so that one that kills its agent is identified", (unsigned long long)t->number);
 }
 
 void hy_trials_lost(struct driver *d, struct trial *t, bool died, const char *why)
@@ -633,7 +642,8 @@ static void abandon_trials(struct driver *d)
     size_t i = 0;
 
     while (d->phase == PHASE_STOPPING && (t = hy_map_next(&d->trials.map, &i))) {
-        hy_run_note(d, "trial %llu has not ended within %d s; it is abandoned", (unsigned long long)t->number, STOP_MS / 1000);
+        hy_run_note(d, "trial %llu has not ended within %d s; it is abandoned", (unsigned long long)t->number,
+                    STOP_MS / 1000);
         if (hy_trial_end_attempt(d, t, HY_ATTEMPT_STOPPED, HY_CHARGE_NONE, "it did not end when it was stopped") < 0)
             return;
         hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");

@@ -176,7 +176,8 @@ static void test_params_are_json_with_numbers_as_numbers(void **state)
 
 static void test_text_that_is_not_a_json_number_is_a_string(void **state)
 {
-    static const char *const texts[] = {"007", ".5", "1.", "inf", "nan", "-", "1e", "0x10", "+1", "9223372036854775808", "1e999", ""};
+    static const char *const texts[] = {"007", ".5", "1.", "inf", "nan", "-", "1e", "0x10", "+1",
+                                        "9223372036854775808", "1e999", ""};
 
     (void)state;
     for (size_t i = 0; i < HY_COUNT(texts) - 1; i++) {
