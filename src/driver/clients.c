@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What clients receive. An update is the same for all of them: it is packed once
- * and holds nothing that grows with the run. Trials that have ended, and notes,
- * clients read from the store by themselves, up to the positions it names. So
- * the driver's cost for a client is one write for each update.
+ * Updates for clients. An update is the same for all clients: it is packed once
+ * and contains nothing that grows with the run. Clients read ended trials and
+ * notes from the store themselves, up to the positions in the update. So the
+ * driver's cost for a client is one write per update.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,31 +13,33 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "driver/run.h"
 
 #define ROWS_MAX 100                  /* running trials in one update */
-#define ROWS_BYTES_MAX (512u * 1024)  /* of their parameters: long ones make it fewer trials */
+#define ROWS_BYTES_MAX (512u * 1024)  /* of their parameters: with long ones an update has fewer trials */
 #define HEARTBEAT_MS 1000             /* between two updates when nothing changes */
-#define SENDS_A_SECOND 250            /* to all watchers together, unless there are more than that */
+#define SENDS_A_SECOND 250            /* to all watchers together; with more watchers, updates are less frequent */
 #define WATCHERS_MAX 1000
-#define CONNECTIONS_MAX 1100          /* with those that only stop the run, announce or supply */
-#define ADDRESS_MAX 255               /* of a TensorBoard that is announced */
+#define CONNECTIONS_MAX 1100          /* with clients that only stop the run, announce or supply */
+#define ADDRESS_MAX 255               /* bytes of an announced TensorBoard address */
 
-/* Those who have announced something stand behind those who have not, the
- * newest last. Who only announces is sent nothing. */
+/* In the list, clients that have announced something come last, the newest at the end. A client that only announces
+ * is sent nothing. */
 struct client {
     struct hy_list link;
     struct hy_local_conn *conn;
     bool watches;
-    bool feeds; /* rows come from it to a cluster's nodes */
-    char *tensorboard; /* its address; NULL: it has announced none */
+    bool feeds; /* it sends rows to the nodes of a cluster */
+    char *tensorboard; /* its address; NULL: none announced */
 };
 
-/* ---- the parts of an update ---------------------------------------------------------- */
+/* ---- the contents of an update --------------------------------------------------------------- */
 
-/* An update; its texts are borrowed from the driver. */
+/* Its strings are borrowed from the driver. */
 struct view {
     Hy__Update update;
     Hy__TrialView rows[ROWS_MAX], best;
@@ -51,9 +53,9 @@ static char *borrow(const char *text)
 
 static const char *phase_name(const struct trial *t)
 {
-    if (t->phase == TRIAL_OVER)
-        return hy_trial_state_name(t->member.verdict);
-    return t->phase == TRIAL_RUNNING && !t->held ? "running" : t->phase == TRIAL_WAITING ? "retry" : "waiting";
+    if (t->phase == TRIAL_ENDED)
+        return hy_trial_state_name(t->member.end_state);
+    return t->phase == TRIAL_RUNNING && !t->waits_for ? "running" : t->phase == TRIAL_WAITING ? "retry" : "waiting";
 }
 
 static void fill_row(Hy__TrialView *r, const struct trial *t, int64_t now)
@@ -64,8 +66,8 @@ static void fill_row(Hy__TrialView *r, const struct trial *t, int64_t now)
     r->state = borrow(phase_name(t));
     r->has_value = t->has_value;
     r->value = t->value;
-    r->elapsed_ms = t->phase == TRIAL_RUNNING && !t->held ? now - t->started_ms : 0;
-    r->message = borrow(t->phase == TRIAL_OVER ? t->member.message : t->held);
+    r->elapsed_ms = t->phase == TRIAL_RUNNING && !t->waits_for ? now - t->started_ms : 0;
+    r->message = borrow(t->phase == TRIAL_ENDED ? t->member.end_message : t->waits_for);
     r->dir = borrow(t->dir);
     r->attempt = t->attempt;
     r->agent = borrow(t->agent ? t->agent->name : NULL);
@@ -85,7 +87,7 @@ static void fill_running(struct driver *d, struct view *v)
     size_t n = 0, bytes = 0;
     struct trial *t;
 
-    for (size_t i = 0; n < ROWS_MAX && bytes < ROWS_BYTES_MAX && (t = hy_map_next(&d->trials, &i)); n++) {
+    for (size_t i = 0; n < ROWS_MAX && bytes < ROWS_BYTES_MAX && (t = hy_map_next(&d->trials.map, &i)); n++) {
         fill_row(&v->rows[n], t, now);
         v->pointers[n] = &v->rows[n];
         bytes += strlen(t->params);
@@ -97,9 +99,9 @@ static void fill_running(struct driver *d, struct view *v)
 
 static void fill_best(const struct driver *d, struct view *v)
 {
-    const struct best *b = &d->best;
+    const struct best *b = &d->trials.best;
 
-    if (!b->number || (d->store_broken && b->ended_seq > d->committed.ended_seq))
+    if (!b->number || (d->commit.is_broken && b->ended_seq > d->commit.committed.ended_seq))
         return;
     hy__trial_view__init(&v->best);
     v->best.number = b->number;
@@ -114,23 +116,23 @@ static void fill_best(const struct driver *d, struct view *v)
     v->update.best = &v->best;
 }
 
-/* The address of the newest that is still there. */
+/* The address of the newest one that is still connected. */
 static const char *tensorboard_of(struct driver *d)
 {
     struct client *c;
 
-    if (hy_list_empty(&d->clients))
+    if (hy_list_empty(&d->clients.list))
         return NULL;
-    c = hy_container(d->clients.prev, struct client, link);
+    c = hy_container(d->clients.list.prev, struct client, link);
     return c->tensorboard;
 }
 
 static void fill_head(struct driver *d, struct view *v, bool last)
 {
-    /* What was not committed never happened. */
-    struct tally t = d->store_broken ? d->committed : hy_commit_tally(d);
+    /* What was not committed does not count. */
+    struct progress t = d->commit.is_broken ? d->commit.committed : hy_run_progress(d);
     uint64_t over = t.done + t.failed;
-    int64_t elapsed = hy_clock_wall_ms() - d->created_wall, here = hy_clock_ms() - d->begun_ms;
+    int64_t elapsed = hy_clock_wall_ms() - d->created_wall, here = hy_clock_ms() - d->process.begun_ms;
     struct hy_schedule_stats s;
     struct agent *a;
     Hy__Update *u = &v->update;
@@ -138,7 +140,7 @@ static void fill_head(struct driver *d, struct view *v, bool last)
     hy_schedule_stats(d->schedule, &s);
     u->run = d->run;
     u->name = d->spec->name;
-    u->state = (char *)hy_run_state_name(d->phase >= PHASE_ENDING ? d->end_state : HY_RUN_RUNNING);
+    u->state = (char *)hy_run_state_name(d->phase >= PHASE_ENDING ? d->end.state : HY_RUN_RUNNING);
     u->metric = d->spec->metric;
     u->maximize = d->spec->maximize;
     u->ranks = d->spec->ranks;
@@ -150,21 +152,23 @@ static void fill_head(struct driver *d, struct view *v, bool last)
     u->stopped = t.stopped;
     u->running_count = s.running;
     u->elapsed_ms = elapsed;
-    u->left_ms = u->total > 0 && d->ended_here && (uint64_t)u->total >= over ? (int64_t)((double)here / (double)d->ended_here * (double)((uint64_t)u->total - over)) : -1;
-    u->message = d->end_message ? d->end_message : (char *)protobuf_c_empty_string;
+    u->left_ms = -1;
+    if (u->total > 0 && d->trials.ended_here && (uint64_t)u->total >= over)
+        u->left_ms = (int64_t)((double)here / (double)d->trials.ended_here * (double)((uint64_t)u->total - over));
+    u->message = d->end.message ? d->end.message : (char *)protobuf_c_empty_string;
     u->last = last;
-    u->logdir = (char *)hy_remote_logdir(d);
+    u->logdir = (char *)hy_mirror_logdir(d);
     if (tensorboard_of(d))
         u->tensorboard = (char *)tensorboard_of(d);
     u->ended_seq = (uint64_t)t.ended_seq;
-    u->notes_before = (uint64_t)d->notes_before;
+    u->notes_before = (uint64_t)d->notes.before;
     u->notes_until = (uint64_t)t.notes_until;
     u->slots = (uint32_t)s.slots;
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         u->agents += a->in_schedule;
 }
 
-/* ---- to the clients ------------------------------------------------------------------ */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 int hy_client_send(struct client *c, const Hy__ClientAnswer *answer)
 {
@@ -173,7 +177,7 @@ int hy_client_send(struct client *c, const Hy__ClientAnswer *answer)
     return bytes ? hy_local_send(c->conn, bytes, hy__client_answer__pack(answer, bytes)) : -ENOMEM;
 }
 
-/* Packs what the driver knows now. Free it; NULL when out of memory. */
+/* Packs the current state. Free it; NULL when out of memory. */
 static uint8_t *pack_update(struct driver *d, bool last, size_t *ret_n)
 {
     hy_cleanup_free struct view *v = hy_calloc(1, sizeof *v);
@@ -194,10 +198,9 @@ static uint8_t *pack_update(struct driver *d, bool last, size_t *ret_n)
     return bytes;
 }
 
-/* A client that has not yet read what it was sent before gets a later one, which
- * tells the same and more; so it never has more than one update in memory here.
- * One that cannot be sent to is left: it may connect again, and reads the end of
- * a run from the store. */
+/* A client that has not read the previous update is skipped; a later update includes everything. So each client has
+ * at most one update in memory. A client that cannot be sent to is disconnected: it may connect again, and reads
+ * the end of a run from the store. */
 static void send_update(struct client *c, const uint8_t *bytes, size_t n, bool last)
 {
     int rc;
@@ -206,7 +209,7 @@ static void send_update(struct client *c, const uint8_t *bytes, size_t n, bool l
         return;
     rc = bytes ? hy_local_send(c->conn, bytes, n) : -ENOMEM;
     if (rc < 0)
-        hy_warn_limited("a client cannot be sent an update error=%s", strerror(-rc));
+        hy_warn_limited("cannot send an update to a client error=%s", strerror(-rc));
     if (rc < 0 || last) {
         c->watches = false;
         hy_local_end(c->conn);
@@ -217,11 +220,11 @@ static size_t count_watchers(struct driver *d)
 {
     size_t n = 0;
 
-    hy_list_each(it, &d->clients) n += hy_container(it, struct client, link)->watches;
+    hy_list_each(it, &d->clients.list) n += hy_container(it, struct client, link)->watches;
     return n;
 }
 
-/* Many watchers get fewer updates, so that what they cost in a second is bounded. */
+/* With many watchers updates are less frequent, so that their cost per second is bounded. */
 static int64_t update_interval(size_t watchers)
 {
     int64_t ms = (int64_t)watchers * 1000 / SENDS_A_SECOND;
@@ -234,23 +237,23 @@ void hy_clients_prepare(struct driver *d)
     int64_t now = hy_clock_ms();
     size_t watchers;
 
-    if (!d->update_due || d->phase > PHASE_ENDING)
+    if (!d->clients.update_due || d->phase > PHASE_ENDING)
         return;
-    d->update_due = false;
+    d->clients.update_due = false;
     watchers = count_watchers(d);
-    if (watchers == 0 || now - d->updated_ms < (d->changed ? update_interval(watchers) : HEARTBEAT_MS))
+    if (watchers == 0 || now - d->clients.updated_ms < (d->changed ? update_interval(watchers) : HEARTBEAT_MS))
         return;
     d->changed = false;
-    d->updated_ms = now;
-    free(d->clients_update);
-    d->clients_update = pack_update(d, false, &d->clients_update_size);
-    if (!d->clients_update)
-        hy_warn_limited("no memory for an update of clients");
+    d->clients.updated_ms = now;
+    free(d->clients.update);
+    d->clients.update = pack_update(d, false, &d->clients.update_size);
+    if (!d->clients.update)
+        hy_warn_limited("out of memory for an update of clients");
 }
 
 static void send_to_all(struct driver *d, const uint8_t *bytes, size_t n, bool last)
 {
-    hy_list_each(it, &d->clients) {
+    hy_list_each(it, &d->clients.list) {
         struct client *c = hy_container(it, struct client, link);
 
         if (c->watches)
@@ -260,10 +263,10 @@ static void send_to_all(struct driver *d, const uint8_t *bytes, size_t n, bool l
 
 void hy_clients_send(struct driver *d)
 {
-    hy_cleanup_free uint8_t *bytes = hy_take(d->clients_update);
+    hy_cleanup_free uint8_t *bytes = hy_take(d->clients.update);
 
     if (bytes)
-        send_to_all(d, bytes, d->clients_update_size, false);
+        send_to_all(d, bytes, d->clients.update_size, false);
 }
 
 void hy_clients_end(struct driver *d)
@@ -279,34 +282,35 @@ static void notify(struct driver *d, struct client *c)
     Hy__ClientAnswer answer = HY__CLIENT_ANSWER__INIT;
 
     answer.body_case = HY__CLIENT_ANSWER__BODY_NOTICE;
-    answer.notice = d->notice;
+    answer.notice = d->stalls.notice;
     if (hy_client_send(c, &answer) < 0)
-        hy_warn_limited("a client cannot be sent a notice");
+        hy_warn_limited("cannot send a notice to a client");
 }
 
 void hy_clients_notify(struct driver *d)
 {
-    hy_list_each(it, &d->clients) {
+    hy_list_each(it, &d->clients.list) {
         struct client *c = hy_container(it, struct client, link);
 
-        if (c->watches && d->notice)
+        if (c->watches && d->stalls.notice)
             notify(d, c);
     }
 }
 
-/* ---- coming and going ------------------------------------------------------------------ */
+/* ---- connections and requests ---------------------------------------------------------------- */
 
 static void refuse(struct driver *d, struct client *c, int most)
 {
     Hy__ClientAnswer answer = HY__CLIENT_ANSWER__INIT;
     char text[160];
 
-    snprintf(text, sizeof text, "run %lld goes on, but has %d clients already, which is the most it takes: end some of them",
+    snprintf(text, sizeof text,
+             "run %lld has the maximum of %d clients; disconnect one of them and retry (the run continues)",
              (long long)d->run, most);
     answer.body_case = HY__CLIENT_ANSWER__BODY_ERROR;
     answer.error = text;
     if (hy_client_send(c, &answer) < 0)
-        hy_warn_limited("a client cannot be sent the reason why it is refused");
+        hy_warn_limited("cannot send a refusal to a client");
 }
 
 static void on_open(void *arg, struct hy_local_conn *conn)
@@ -319,9 +323,9 @@ static void on_open(void *arg, struct hy_local_conn *conn)
         return;
     }
     c->conn = conn;
-    hy_list_push_front(&d->clients, &c->link);
+    hy_list_push_front(&d->clients.list, &c->link);
     hy_local_set_data(conn, c);
-    if (++d->client_count > CONNECTIONS_MAX) {
+    if (++d->clients.count > CONNECTIONS_MAX) {
         refuse(d, c, CONNECTIONS_MAX);
         hy_local_end(conn);
     }
@@ -336,12 +340,12 @@ static void on_close(void *arg, struct hy_local_conn *conn)
         return;
     d->changed |= c->tensorboard != NULL;
     hy_list_remove(&c->link);
-    d->client_count--;
+    d->clients.count--;
     if (c->feeds)
-        hy_nodes_feeder_gone(d);
-    if (c == d->supplier) {
-        d->supplier = NULL;
-        hy_supply_gone(d);
+        hy_nodes_feeder_lost(d);
+    if (c == d->supply.supplier) {
+        d->supply.supplier = NULL;
+        hy_supply_lost(d);
     }
     free(c->tensorboard);
     free(c);
@@ -356,27 +360,27 @@ static void on_announce(struct driver *d, struct client *c, const Hy__Announce *
     if (a->feeds && !n)
         return;
     if (!address) {
-        hy_warn_limited("a client announced no address bytes=%zu", n);
+        hy_warn_limited("a client announced an invalid address bytes=%zu", n);
         return;
     }
     free(c->tensorboard);
     c->tensorboard = address;
     hy_list_remove(&c->link);
-    hy_list_push(&d->clients, &c->link);
+    hy_list_push(&d->clients.list, &c->link);
     d->changed = true;
 }
 
 static void on_watch(struct driver *d, struct client *c)
 {
     if (!c->watches && count_watchers(d) >= WATCHERS_MAX) {
-        refuse(d, c, WATCHERS_MAX); /* it stays connected: it may want to stop the run */
+        refuse(d, c, WATCHERS_MAX); /* it stays connected: it may still stop the run */
         return;
     }
     c->watches = true;
     d->changed = true;
-    if (d->notice)
+    if (d->stalls.notice)
         notify(d, c);
-    if (d->phase == PHASE_LEAVING) /* it came late; the end is committed */
+    if (d->phase == PHASE_LEAVING) /* it has connected late; the end is committed */
         hy_clients_end(d);
 }
 
@@ -387,32 +391,32 @@ static void on_message(void *arg, struct hy_local_conn *conn, const uint8_t *byt
     Hy__ClientRequest *r = hy__client_request__unpack(NULL, n, bytes);
 
     if (!r || !c) {
-        hy_warn_limited("a client made no sense bytes=%zu", n);
+        hy_warn_limited("a client sent an invalid request bytes=%zu", n);
         hy_local_end(conn);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_WATCH) {
         on_watch(d, c);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_STOP) {
         if (r->stop->feed)
-            hy_nodes_feed_ends(d);
+            hy_nodes_end_feed(d);
         else
             hy_run_stop(d);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_ANNOUNCE) {
         on_announce(d, c, r->announce);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_SUPPLY) {
         hy_supply_offered(d, c, r->supply);
-    } else if (r->body_case == HY__CLIENT_REQUEST__BODY_OVER && c == d->supplier) {
-        hy_supply_over(d, r->over);
+    } else if (r->body_case == HY__CLIENT_REQUEST__BODY_OVER && c == d->supply.supplier) {
+        hy_supply_agent_ended(d, r->over);
     }
     hy__client_request__free_unpacked(r, NULL);
 }
 
-/* ---- the process that the run belongs to ------------------------------------------------- */
+/* ---- the process that owns the run ----------------------------------------------------------- */
 
 static void on_owner(uv_poll_t *h, int status, int events)
 {
     struct driver *d = h->data;
     char byte;
-    ssize_t n = HY_SYS(read(d->owner_fd, &byte, 1));
+    ssize_t n = HY_SYS(read(d->clients.owner_fd, &byte, 1));
 
     (void)status;
     (void)events;
@@ -420,9 +424,9 @@ static void on_owner(uv_poll_t *h, int status, int events)
         return;
     uv_poll_stop(h);
     if (n > 0)
-        return; /* it leaves the run to itself */
+        return; /* the owner has detached from the run */
     if (d->phase == PHASE_RUNNING)
-        hy_run_note(d, "the command that started it has ended, so it is stopped");
+        hy_run_note(d, "the command that started the run has ended, so the run is stopped");
     hy_run_stop(d);
 }
 
@@ -430,14 +434,35 @@ static int open_owner(struct driver *d, struct hy_err *err)
 {
     int rc;
 
-    if (d->owner_fd < 0)
+    if (d->clients.owner_fd < 0)
         return 0;
-    rc = uv_poll_init(&d->loop, &d->owner, d->owner_fd);
+    rc = uv_poll_init(&d->loop, &d->clients.owner, d->clients.owner_fd);
     if (rc == 0) {
-        d->owner.data = d;
-        rc = uv_poll_start(&d->owner, UV_READABLE | UV_DISCONNECT, on_owner);
+        d->clients.owner.data = d;
+        rc = uv_poll_start(&d->clients.owner, UV_READABLE | UV_DISCONNECT, on_owner);
     }
     return rc < 0 ? hy_err_set(err, rc, "cannot watch the command that started this run: %s", uv_strerror(rc)) : 0;
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+char *hy_driver_socket(const char *store_dir, int64_t run, struct hy_err *err)
+{
+    hy_cleanup_free char *runtime = hy_runtime_dir(err);
+    hy_cleanup_free char *real = runtime ? realpath(store_dir, NULL) : NULL;
+    char *path;
+
+    if (!runtime)
+        return NULL;
+    if (!real) {
+        hy_err_sys(err, -errno, "cannot find the directory '%s'", store_dir);
+        return NULL;
+    }
+    path = hy_asprintf("%s/%012llx-%lld.sock", runtime, (unsigned long long)(hy_hash(real, strlen(real)) >> 16),
+                       (long long)run);
+    if (!path)
+        hy_err_oom(err);
+    return path;
 }
 
 int hy_clients_open(struct driver *d, struct hy_err *err)
@@ -446,8 +471,8 @@ int hy_clients_open(struct driver *d, struct hy_err *err)
 
     if (open_owner(d, err) < 0)
         return err->code;
-    d->socket_path = hy_driver_socket(hy_store_dir_path(d->store), d->run, err);
-    if (!d->socket_path)
+    d->clients.socket_path = hy_driver_socket(hy_store_dir_path(d->store), d->run, err);
+    if (!d->clients.socket_path)
         return err->code;
-    return hy_local_listen(&d->loop, d->socket_path, &events, d, &d->local, err);
+    return hy_local_listen(&d->loop, d->clients.socket_path, &events, d, &d->clients.local, err);
 }

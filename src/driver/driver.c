@@ -23,25 +23,25 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "driver/names.h"
+#include "driver/params_text.h"
 #include "driver/run.h"
 
 #define LEAVE_MS 15000
-#define POOL_SIZE "8" /* threads: output that hangs on a slow file system must not hold up commits */
+#define POOL_SIZE "8" /* threads: output to a slow file system must not delay commits */
 #define NOTES_MAX 1000
 
-/* ---- how it ends --------------------------------------------------------------------- */
+/* ---- ending the run -------------------------------------------------------------------------- */
 
-/* Clients read it there. */
+/* Clients read notes from the store. */
 static void store_note(struct driver *d, const char *text)
 {
     struct hy_note_row note = {.time = hy_clock_wall_ms(), .text = text};
 
-    if (!d->run || !d->store || d->store_broken)
+    if (!d->run || !d->store || d->commit.is_broken)
         return;
-    if (hy_run_recorded(d, hy_changes_note_add(&d->commit.recorded, &note)) < 0)
+    if (hy_run_check_recorded(d, hy_changes_note_add(&d->commit.recorded, &note)) < 0)
         return;
-    d->notes_until++;
+    d->notes.until++;
     d->changed = true;
 }
 
@@ -53,7 +53,7 @@ void hy_run_note(struct driver *d, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (d->notes_until - d->notes_before >= NOTES_MAX) {
+    if (d->notes.until - d->notes.before >= NOTES_MAX) {
         hy_info_limited("%s", text);
         return;
     }
@@ -65,10 +65,11 @@ static void set_end(struct driver *d, enum hy_run_state state, const char *messa
 {
     char *kept = message ? hy_strdup(message) : NULL;
 
-    hy_info("run is over run=%lld state=%s message=%s", (long long)d->run, hy_run_state_name(state), message ? message : "");
-    free(d->end_message);
-    d->end_message = kept;
-    d->end_state = state;
+    hy_info("run has ended run=%lld state=%s message=%s", (long long)d->run, hy_run_state_name(state),
+            message ? message : "");
+    free(d->end.message);
+    d->end.message = kept;
+    d->end.state = state;
     d->phase = PHASE_ENDING;
     d->changed = true;
 }
@@ -78,11 +79,11 @@ void hy_run_finish(struct driver *d, enum hy_run_state state, const char *messag
     if (d->phase >= PHASE_ENDING)
         return;
     set_end(d, state, message);
-    if (!d->store_broken)
-        hy_run_recorded(d, hy_changes_run_state(&d->commit.recorded, state, message));
+    if (!d->commit.is_broken)
+        hy_run_check_recorded(d, hy_changes_run_state(&d->commit.recorded, state, message));
 }
 
-/* In the store it stays a run without a driver; clients hear that it failed, and why. */
+/* In the store the run stays without a driver; clients get the failure and its reason. */
 void hy_run_interrupt(struct driver *d, const char *why, bool can_resume)
 {
     const Hy__Resume resume = can_resume ? hy_run_resume(d->spec) : HY__RESUME__NEVER;
@@ -93,7 +94,7 @@ void hy_run_interrupt(struct driver *d, const char *why, bool can_resume)
     snprintf(text, sizeof text, "%s%s", why,
              hy_resume_clause(resume, d->run, " (`", "` continues the run)", how, sizeof how));
     hy_error("%s", text);
-    set_end(d, HY_RUN_FAILED, text); /* even if it was done: the store does not know */
+    set_end(d, HY_RUN_FAILED, text); /* even if it was done: the store does not have that */
 }
 
 void hy_run_fail(struct driver *d, const struct hy_err *err)
@@ -108,11 +109,11 @@ void hy_run_out_of_memory(struct driver *d)
     char how[100];
 
     hy_err_set(&err, -ENOMEM, "out of memory%s",
-               hy_resume_clause(hy_run_resume(d->spec), d->run, "; `", "` goes on from here", how, sizeof how));
+               hy_resume_clause(hy_run_resume(d->spec), d->run, "; `", "` continues the run", how, sizeof how));
     hy_run_fail(d, &err);
 }
 
-/* Ranks beyond those that were asked for come only if machines do. */
+/* Ranks beyond the requested number are started only if machines join. */
 int64_t hy_run_total(const struct driver *d)
 {
     uint64_t total = hy_is_training(d) ? d->spec->ranks : hy_search_total(d->search);
@@ -122,8 +123,8 @@ int64_t hy_run_total(const struct driver *d)
 
 void hy_run_stop(struct driver *d)
 {
-    if (!d->stop_by)
-        d->stop_by = hy_clock_ms() + STOP_MS; /* also of a run that has ended, and waits for its disk */
+    if (!d->end.stop_by)
+        d->end.stop_by = hy_clock_ms() + STOP_MS; /* also for a run that has ended and waits for its disk */
     if (d->phase != PHASE_RUNNING)
         return;
     hy_info("stopping run=%lld", (long long)d->run);
@@ -131,27 +132,27 @@ void hy_run_stop(struct driver *d)
     hy_trials_stop_all(d);
 }
 
-/* The store has the end, or never will; now everybody may know. */
+/* The store has the end of the run, or never will: agents and clients are notified now. */
 static void leave(struct driver *d)
 {
     d->phase = PHASE_LEAVING;
-    d->leave_by = hy_clock_ms() + LEAVE_MS;
-    hy_agents_bye(d);
+    d->end.leave_by = hy_clock_ms() + LEAVE_MS;
+    hy_agents_send_bye(d);
     hy_clients_end(d);
 }
 
-/* Ended, and waiting until its files are where they belong. The snapshot with the logs is one of them; that
- * beside the store is written while the driver leaves. */
+/* The run has ended and waits for its files. Those include the snapshot with the logs; the one next to the store is
+ * written while the driver leaves. */
 static void finish(struct driver *d)
 {
     hy_snapshot_begin(d);
-    if (!hy_commit_is_done(d)) /* it has left a note */
+    if (!hy_commit_is_done(d)) /* the snapshot has added a note */
         return;
-    if ((!hy_store_is_remote(d->store) || hy_snapshot_is_over(d)) && hy_remote_is_over(d))
+    if ((!hy_store_is_remote(d->store) || hy_snapshot_is_over(d)) && hy_mirror_is_complete(d))
         leave(d);
 }
 
-/* ---- the turn ---------------------------------------------------------------------------- */
+/* ---- the turn -------------------------------------------------------------------------------- */
 
 static void on_turn(uv_prepare_t *h)
 {
@@ -162,10 +163,10 @@ static void on_turn(uv_prepare_t *h)
     if (d->phase == PHASE_ENDING && hy_commit_is_done(d))
         finish(d);
     if (d->phase == PHASE_LEAVING)
-        hy_net_flush(d->net);
+        hy_net_flush(d->agents.net);
     else
-        hy_net_drain(d->net);
-    if (d->phase == PHASE_LEAVING && hy_agents_gone(d) && hy_snapshot_is_over(d))
+        hy_net_drain(d->agents.net);
+    if (d->phase == PHASE_LEAVING && hy_agents_have_left(d) && hy_snapshot_is_over(d))
         uv_stop(&d->loop);
 }
 
@@ -176,11 +177,11 @@ static void on_tick(uv_timer_t *h)
 
     hy_trials_tick(d, now);
     hy_agents_tick(d, now);
-    hy_remote_tick(d, now);
+    hy_mirror_tick(d, now);
     hy_commit_tick(d, now);
     hy_log_tick();
-    d->update_due = true;
-    if (d->phase == PHASE_LEAVING && now > d->leave_by)
+    d->clients.update_due = true;
+    if (d->phase == PHASE_LEAVING && now > d->end.leave_by)
         uv_stop(&d->loop);
 }
 
@@ -190,13 +191,12 @@ static void on_term(uv_signal_t *h, int signal)
     hy_run_stop(h->data);
 }
 
-/* Without its reaper a driver still works; only a kill -9 would now leave the
- * socket's file behind, for `hopyard gc`. */
+/* A driver works without its reaper; only after a kill -9 the file of its socket would stay, until `hopyard gc`. */
 static void on_reaper_gone(uv_poll_t *h, int status, int events)
 {
     (void)status;
     (void)events;
-    hy_warn("the reaper is gone");
+    hy_warn("the reaper has ended");
     uv_poll_stop(h);
 }
 
@@ -205,25 +205,26 @@ static int open_loop(struct driver *d, struct hy_err *err)
     int rc = uv_loop_init(&d->loop);
 
     if (rc < 0)
-        return hy_err_set(err, rc, "cannot make an event loop: %s", uv_strerror(rc));
-    uv_prepare_init(&d->loop, &d->turn);
-    uv_timer_init(&d->loop, &d->tick);
-    uv_signal_init(&d->loop, &d->term);
-    uv_idle_init(&d->loop, &d->more);
-    d->more.data = d->turn.data = d->tick.data = d->term.data = d->reaper.data = d;
-    rc = uv_poll_init(&d->loop, &d->reaper, hy_reaper_fd());
+        return hy_err_set(err, rc, "cannot create an event loop: %s", uv_strerror(rc));
+    uv_prepare_init(&d->loop, &d->process.turn);
+    uv_timer_init(&d->loop, &d->process.tick);
+    uv_signal_init(&d->loop, &d->process.term);
+    uv_idle_init(&d->loop, &d->outputs.idle);
+    d->process.turn.data = d->process.tick.data = d->process.term.data = d->process.reaper.data = d;
+    d->outputs.idle.data = d;
+    rc = uv_poll_init(&d->loop, &d->process.reaper, hy_reaper_fd());
     if (rc == 0)
-        rc = uv_poll_start(&d->reaper, UV_READABLE | UV_DISCONNECT, on_reaper_gone);
+        rc = uv_poll_start(&d->process.reaper, UV_READABLE | UV_DISCONNECT, on_reaper_gone);
     if (rc == 0)
-        rc = uv_prepare_start(&d->turn, on_turn);
+        rc = uv_prepare_start(&d->process.turn, on_turn);
     if (rc == 0)
-        rc = uv_timer_start(&d->tick, on_tick, 0, TICK_MS);
+        rc = uv_timer_start(&d->process.tick, on_tick, 0, TICK_MS);
     if (rc == 0)
-        rc = uv_signal_start(&d->term, on_term, SIGTERM);
+        rc = uv_signal_start(&d->process.term, on_term, SIGTERM);
     return rc < 0 ? hy_err_set(err, rc, "cannot start the event loop: %s", uv_strerror(rc)) : 0;
 }
 
-/* ---- opening a run ----------------------------------------------------------------------------- */
+/* ---- opening a run --------------------------------------------------------------------------- */
 
 static int make_serve(struct driver *d, struct hy_err *err)
 {
@@ -253,8 +254,8 @@ static int make_search(struct driver *d, struct hy_err *err)
     return rc == 0 && !d->schedule ? hy_err_oom(err) : rc;
 }
 
-/* Logs/TensorFlow/{appId}/{runId}/: the first runId that is free. Others may write above it, where runs of several users
- * are; what is in it is one user's. */
+/* Logs/TensorFlow/{appId}/{runId}/: the first free runId. Several users may have runs below the appId, so others
+ * may write there; the runId's directory belongs to one user. */
 static int make_logdir(struct driver *d, struct hy_err *err)
 {
     hy_cleanup_free char *app_dir = NULL;
@@ -265,18 +266,19 @@ static int make_logdir(struct driver *d, struct hy_err *err)
 
     localtime_r(&now, &tm);
     strftime(stamp, sizeof stamp, "local-%Y%m%d-%H%M%S", &tm);
-    d->app_id = hy_strdup(*d->spec->app_id ? d->spec->app_id : stamp);
-    app_dir = d->app_id ? hy_asprintf("%s/Logs/TensorFlow/%s", d->spec->project, d->app_id) : NULL;
+    d->files.app_id = hy_strdup(*d->spec->app_id ? d->spec->app_id : stamp);
+    app_dir = d->files.app_id ? hy_asprintf("%s/Logs/TensorFlow/%s", d->spec->project, d->files.app_id) : NULL;
     rc = app_dir ? hy_mkdirs(app_dir, 0777) : -ENOMEM;
     while (rc == 0) {
         free(d->logdir);
-        d->logdir = hy_asprintf("%s/%lld", app_dir, (long long)++d->app_run);
+        d->logdir = hy_asprintf("%s/%lld", app_dir, (long long)++d->files.app_run);
         if (!d->logdir || HY_SYS(mkdir(d->logdir, 0755)) == 0)
             return d->logdir ? 0 : hy_err_oom(err);
         if (errno != EEXIST)
             rc = -errno;
     }
-    return hy_err_sys(err, rc, "cannot make the folder '%s' for the logs; choose another project by --project or HOPYARD_PROJECT", app_dir ? app_dir : "");
+    return hy_err_sys(err, rc, "cannot create the directory '%s' for the logs; choose another project with --project "
+                      "or HOPYARD_PROJECT", app_dir ? app_dir : "");
 }
 
 static char *command_json(const Hy__RunSpec *s);
@@ -285,7 +287,7 @@ static int add_run(struct driver *d, const void *spec, size_t spec_len, struct h
 {
     const Hy__RunSpec *s = d->spec;
     hy_cleanup_free char *command = command_json(s);
-    struct hy_run_row row = {.name = *s->name ? s->name : NULL, .app_id = d->app_id, .app_run = d->app_run,
+    struct hy_run_row row = {.name = *s->name ? s->name : NULL, .app_id = d->files.app_id, .app_run = d->files.app_run,
                              .logdir = d->logdir, .command = command, .metric = *s->metric ? s->metric : NULL,
                              .maximize = s->maximize, .seed = (int64_t)s->seed, .versions = s->versions,
                              .git = *s->git ? s->git : NULL, .spec = spec, .spec_len = spec_len,
@@ -298,12 +300,12 @@ static int add_run(struct driver *d, const void *spec, size_t spec_len, struct h
         return hy_err_oom(err);
     d->created_wall = row.created;
     rc = hy_store_run_add(d->store, &row, &d->run, err);
-    if (rc == 0) /* before anybody can see it */
-        rc = d->lock_fd = hy_store_run_lock(d->store, d->run, err);
+    if (rc == 0) /* before the run is visible */
+        rc = d->files.lock_fd = hy_store_run_lock(d->store, d->run, err);
     return rc < 0 ? rc : hy_store_commit(d->store, err);
 }
 
-/* The words of a command, or one text for a function. */
+/* The arguments of a command, or one string for a function. */
 static char *command_json(const Hy__RunSpec *s)
 {
     hy_cleanup_buf struct hy_buf out;
@@ -321,12 +323,12 @@ static char *command_json(const Hy__RunSpec *s)
     return rc == 0 && hy_buf_cstr(&out) ? hy_strdup(hy_buf_cstr(&out)) : NULL;
 }
 
-/* The session that it was on is gone: it goes on with another one. */
+/* The run's earlier session has ended: it continues with another one. */
 static int change_session(struct driver *d)
 {
-    char *address = d->new_address ? hy_strdup(d->new_address) : NULL;
+    char *address = d->process.new_address ? hy_strdup(d->process.new_address) : NULL;
 
-    if (!d->new_address)
+    if (!d->process.new_address)
         return 0;
     if (!address)
         return -ENOMEM;
@@ -347,38 +349,41 @@ static int load_run(void *arg, const struct hy_run_row *row, const struct hy_run
     d->spec = hy__run_spec__unpack(NULL, row->spec_len, row->spec);
     if (d->spec && d->spec->shared)
         return -EREMOTE;
-    d->app_id = hy_strdup(row->app_id);
-    d->app_run = row->app_run;
+    d->files.app_id = hy_strdup(row->app_id);
+    d->files.app_run = row->app_run;
     d->logdir = hy_strdup(row->logdir);
     d->created_wall = row->created;
-    return d->spec && d->app_id && d->logdir ? change_session(d) : -EUCLEAN;
+    return d->spec && d->files.app_id && d->logdir ? change_session(d) : -EUCLEAN;
 }
 
-static int open_again(struct driver *d, const char *project, struct hy_err *err)
+static int open_resumed(struct driver *d, const char *project, struct hy_err *err)
 {
     int rc = hy_store_open(project, HY_STORE_WRITE, &d->store, err);
 
     if (rc == 0)
-        rc = d->lock_fd = hy_store_run_lock(d->store, d->run, err);
+        rc = d->files.lock_fd = hy_store_run_lock(d->store, d->run, err);
     if (rc < 0)
         return rc;
     rc = hy_store_run_each(d->store, d->run, load_run, d, err);
     if (rc == -EALREADY)
-        return hy_err_set(err, rc, "run %lld is done: nothing is left to resume", (long long)d->run);
+        return hy_err_set(err, rc, "run %lld is done; there is nothing to resume", (long long)d->run);
     if (rc == -EUCLEAN)
-        return hy_err_set(err, rc, "run %lld cannot go on: the store does not hold what it was asked to do", (long long)d->run);
+        return hy_err_set(err, rc, "run %lld cannot be resumed: the store does not have its specification; start it "
+                          "again", (long long)d->run);
     if (rc == -EREMOTE)
-        return hy_err_set(err, rc, "run %lld cannot go on: it was imported from the snapshot with its logs, or from a file that "
-                          "others could write, and has neither its environment nor its function; resume it where it was run, or start it anew", (long long)d->run);
+        return hy_err_set(err, rc, "run %lld cannot be resumed: it was imported from the snapshot with its logs, or "
+                          "from a file that others could write, and has neither its environment nor its function; "
+                          "resume it in the original project, or start it again", (long long)d->run);
     if (rc == 0)
         rc = make_search(d, err);
+    if (rc == 0 && hy_mkdirs(d->logdir, 0755) < 0)
+        rc = hy_err_set(err, -ENOENT, "run %lld cannot be resumed: cannot create its directory '%s'",
+                        (long long)d->run, d->logdir);
     if (rc == 0)
-        rc = hy_mkdirs(d->logdir, 0755) < 0 ? hy_err_set(err, -ENOENT, "run %lld cannot go on: its folder '%s' cannot be made", (long long)d->run, d->logdir) : 0;
+        rc = hy_store_note_newest(d->store, d->run, &d->notes.before, err);
+    d->notes.until = d->notes.before;
     if (rc == 0)
-        rc = hy_store_note_newest(d->store, d->run, &d->notes_before, err);
-    d->notes_until = d->notes_before;
-    if (rc == 0)
-        rc = hy_run_replay(d, err);
+        rc = hy_run_restore(d, err);
     if (rc == 0)
         rc = hy_store_run_state(d->store, d->run, HY_RUN_RUNNING, NULL, err);
     return rc == 0 ? hy_store_commit(d->store, err) : rc;
@@ -393,7 +398,8 @@ static int open_new(struct driver *d, struct hy_err *err)
     rc = hy_read_all(STDIN_FILENO, &bytes);
     d->spec = rc == 0 ? hy__run_spec__unpack(NULL, bytes.len, hy_buf_bytes(&bytes)) : NULL;
     if (!d->spec || d->spec->n_argv == 0)
-        return hy_err_set(err, -EINVAL, "the run's description cannot be read; `hopyard driver` is started by `hopyard run`");
+        return hy_err_set(err, -EINVAL, "cannot read the run's specification; `hopyard driver` is started by "
+                          "`hopyard run`");
     rc = make_search(d, err);
     if (rc == 0)
         rc = hy_run_check_gpus(d->spec, err);
@@ -416,49 +422,48 @@ static int open_own_file(struct driver *d, const char *suffix, int flags, struct
     return hy_store_file(d->store, name, flags | O_CREAT, err);
 }
 
-/* The log, the token by which agents know our files, the lock that local
- * agents hold. */
+/* The log, the token by which agents detect shared files, and the lock that local agents hold. */
 static int open_files(struct driver *d, struct hy_err *err)
 {
     hy_cleanup_free char *token = NULL;
     hy_cleanup_close int log_fd = -1;
     int rc;
 
-    d->token_file = hy_strdup(".token");
+    d->files.token_file = hy_strdup(".token");
     token = hy_path_join(d->logdir, ".token");
-    if (!d->token_file || !token || hy_key_random(d->token) < 0)
+    if (!d->files.token_file || !token || hy_key_random(d->files.token) < 0)
         return hy_err_oom(err);
     rc = log_fd = open_own_file(d, "log", O_WRONLY | O_APPEND, err);
     if (rc >= 0)
-        rc = d->hold_fd = open_own_file(d, "hold", O_RDWR, err);
+        rc = d->files.hold_fd = open_own_file(d, "hold", O_RDWR, err);
     if (rc >= 0 && dup2(log_fd, 2) < 0)
-        rc = hy_err_sys(err, -errno, "cannot write in '%s'", hy_store_dir_path(d->store));
+        rc = hy_err_sys(err, -errno, "cannot write to the directory '%s'", hy_store_dir_path(d->store));
     if (rc < 0)
         return rc;
-    rc = hy_file_write(token, d->token, sizeof d->token, 0600);
-    return rc < 0 ? hy_err_sys(err, rc, "cannot write in '%s'", d->logdir) : 0;
+    rc = hy_file_write(token, d->files.token, sizeof d->files.token, 0600);
+    return rc < 0 ? hy_err_sys(err, rc, "cannot write to the directory '%s'", d->logdir) : 0;
 }
 
-/* The run is in the store, but it cannot begin: whoever looks there should see why. */
+/* The run is in the store, but it cannot start: the store gets the reason. */
 static void store_failure(struct driver *d, const struct hy_err *why)
 {
     struct hy_err err = {0};
 
-    if (hy_store_run_state(d->store, d->run, HY_RUN_FAILED, why->text, &err) < 0 || hy_store_commit(d->store, &err) < 0 ||
-        hy_store_backup_run(d->store, d->run, &err) < 0)
+    if (hy_store_run_state(d->store, d->run, HY_RUN_FAILED, why->text, &err) < 0 ||
+        hy_store_commit(d->store, &err) < 0 || hy_store_backup_run(d->store, d->run, &err) < 0)
         hy_error("%s", err.text);
 }
 
-static int open_surroundings(struct driver *d, struct hy_err *err)
+static int open_services(struct driver *d, struct hy_err *err)
 {
     int rc = open_files(d, err);
 
     if (rc == 0)
         rc = hy_clients_open(d, err);
-    if (rc == 0 && hy_reaper_file(d->socket_path) < 0)
-        rc = hy_err_set(err, -EPIPE, "the reaper is gone");
+    if (rc == 0 && hy_reaper_file(d->clients.socket_path) < 0)
+        rc = hy_err_set(err, -EPIPE, "the reaper has ended");
     if (rc == 0)
-        rc = hy_remote_open(d, err);
+        rc = hy_mirror_open(d, err);
     if (rc == 0)
         rc = hy_agents_open(d, err);
     return rc;
@@ -469,14 +474,14 @@ static int driver_open(struct driver *d, const char *project, struct hy_err *err
     int rc = open_loop(d, err);
 
     if (rc == 0)
-        rc = project ? open_again(d, project, err) : open_new(d, err);
+        rc = project ? open_resumed(d, project, err) : open_new(d, err);
     if (rc == 0) {
-        rc = open_surroundings(d, err);
+        rc = open_services(d, err);
         if (rc < 0)
             store_failure(d, err);
     }
-    d->begun_ms = hy_clock_ms();
-    d->committed = hy_commit_tally(d);
+    d->process.begun_ms = hy_clock_ms();
+    d->commit.committed = hy_run_progress(d);
     return rc;
 }
 
@@ -492,56 +497,56 @@ static void driver_close(struct driver *d)
     struct trial *t;
     size_t i;
 
-    if (d->local)
-        hy_local_close(d->local);
+    if (d->clients.local)
+        hy_local_close(d->clients.local);
     hy_agents_free(d);
-    if (d->net)
-        hy_net_free(hy_take(d->net));
-    hy_engine_free(d->engine);
+    if (d->agents.net)
+        hy_net_free(hy_take(d->agents.net));
+    hy_engine_free(d->agents.engine);
     hy_discovery_stop(d);
-    hy_remote_stop(d);
-    uv_prepare_stop(&d->turn);
-    uv_timer_stop(&d->tick);
-    uv_idle_stop(&d->more);
+    hy_mirror_stop(d);
+    uv_prepare_stop(&d->process.turn);
+    uv_timer_stop(&d->process.tick);
+    uv_idle_stop(&d->outputs.idle);
     uv_run(&d->loop, UV_RUN_NOWAIT);
     uv_walk(&d->loop, close_walk, NULL);
     uv_run(&d->loop, UV_RUN_DEFAULT);
     uv_loop_close(&d->loop);
-    hy_remote_free(d);
+    hy_mirror_free(d);
     hy_discovery_free(d);
-    hy_events_drop(d);
+    hy_events_discard(d);
     hy_snapshot_free(d);
-    while ((i = 0, t = hy_map_next(&d->trials, &i)))
+    while ((i = 0, t = hy_map_next(&d->trials.map, &i)))
         hy_trial_free(d, t);
-    hy_map_done(&d->trials);
+    hy_map_done(&d->trials.map);
     hy_schedule_free(d->schedule);
     hy_search_free(d->search);
     hy_space_done(&d->space);
     hy_store_close(d->store);
     hy_changes_clear(&d->commit.recorded);
     hy_changes_clear(&d->commit.sealed);
-    hy_map_done(&d->dirs);
-    free(d->clients_update);
-    free(d->notice);
-    hy_close_at(&d->lock_fd);
-    hy_close_at(&d->hold_fd);
-    hy_close_at(&d->owner_fd);
+    hy_map_done(&d->trials.dirs);
+    free(d->clients.update);
+    free(d->stalls.notice);
+    hy_close_at(&d->files.lock_fd);
+    hy_close_at(&d->files.hold_fd);
+    hy_close_at(&d->clients.owner_fd);
     if (d->spec)
         hy__run_spec__free_unpacked(d->spec, NULL);
     free(d->serve);
-    free(d->best.params);
-    free(d->best.dir);
+    free(d->trials.best.params);
+    free(d->trials.best.dir);
     free(d->logdir);
-    free(d->app_id);
-    free(d->token_file);
-    free(d->socket_path);
-    free(d->end_message);
-    free(d->training.why);
-    explicit_bzero(d->key, sizeof d->key);
-    explicit_bzero(d->join_key, sizeof d->join_key);
+    free(d->files.app_id);
+    free(d->files.token_file);
+    free(d->clients.socket_path);
+    free(d->end.message);
+    free(d->training.abort_reason);
+    explicit_bzero(d->agents.key, sizeof d->agents.key);
+    explicit_bzero(d->agents.join_key, sizeof d->agents.join_key);
 }
 
-/* ---- the process ------------------------------------------------------------------------------ */
+/* ---- the process ----------------------------------------------------------------------------- */
 
 static int parse(struct driver *d, int argc, char **argv, const char **ret_project, struct hy_err *err)
 {
@@ -558,27 +563,27 @@ static int parse(struct driver *d, int argc, char **argv, const char **ret_proje
         else if (c == 'p')
             *ret_project = optarg;
         else if (c == 'a')
-            d->new_address = optarg;
+            d->process.new_address = optarg;
         else if (c == 'o' && hy_parse_u64(optarg, &fd) == 0 && fd < INT_MAX && fcntl((int)fd, F_SETFD, FD_CLOEXEC) == 0)
-            d->owner_fd = (int)fd;
+            d->clients.owner_fd = (int)fd;
         else
             return hy_err_set(err, -EINVAL, "`hopyard driver` is started by `hopyard run` and `hopyard resume`");
     }
-    return !d->run == !*ret_project ? 0 : hy_err_set(err, -EINVAL, "--resume and --project go together");
+    return !d->run == !*ret_project ? 0 : hy_err_set(err, -EINVAL, "--resume requires --project");
 }
 
-/* Standard output is the pipe to who started us: one line, then it is closed. */
-static void say_status(int fd, int64_t run, const struct hy_err *err)
+/* Standard output is a pipe to the process that started the driver: one line, then it is closed. */
+static void report_status(int fd, int64_t run, const struct hy_err *err)
 {
     char line[700];
     int n = err->code ? snprintf(line, sizeof line, "error %s\n", err->text)
                       : snprintf(line, sizeof line, "ok %lld\n", (long long)run);
 
     if (hy_write_all(fd, line, (size_t)n) < 0)
-        hy_warn("who started this run does not listen any more");
+        hy_warn("the process that started this run has ended");
 }
 
-static int take_stdout(void)
+static int detach_stdout(void)
 {
     int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
     hy_cleanup_close int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -594,15 +599,15 @@ static void raise_file_limit(struct driver *d)
 
     if (getrlimit(RLIMIT_NOFILE, &files) < 0)
         return;
-    d->open_files = files.rlim_cur;
+    d->process.open_files = files.rlim_cur;
     files.rlim_cur = files.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &files) < 0)
-        hy_warn("cannot raise the limit of open files error=%s", strerror(errno));
+        hy_warn("cannot raise the limit on open files error=%s", strerror(errno));
 }
 
 int hy_driver_main(int argc, char **argv)
 {
-    struct driver d = {.lock_fd = -1, .hold_fd = -1, .owner_fd = -1};
+    struct driver d = {.files = {.lock_fd = -1, .hold_fd = -1}, .clients.owner_fd = -1};
     const char *project = NULL;
     struct hy_err err = {0};
     hy_cleanup_close int status = -1;
@@ -610,18 +615,18 @@ int hy_driver_main(int argc, char **argv)
 
     hy_log_init("driver");
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that file */
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of that write */
     signal(SIGHUP, SIG_IGN);
-    signal(SIGINT, SIG_IGN); /* of a terminal: that is the client's to hear */
+    signal(SIGINT, SIG_IGN); /* from a terminal: the client handles it */
     raise_file_limit(&d);
-    setenv("UV_THREADPOOL_SIZE", POOL_SIZE, 0); /* before the pool is there */
-    hy_list_init(&d.clients);
-    hy_list_init(&d.waiting);
-    hy_list_init(&d.events_due);
-    hy_list_init(&d.events_sealed);
-    hy_list_init(&d.stalled_outputs);
-    hy_list_init(&d.stalled_events);
-    hy_list_init(&d.more_outputs);
+    setenv("UV_THREADPOOL_SIZE", POOL_SIZE, 0); /* before the pool is created */
+    hy_list_init(&d.clients.list);
+    hy_list_init(&d.trials.waiting);
+    hy_list_init(&d.events.due);
+    hy_list_init(&d.events.sealed);
+    hy_list_init(&d.outputs.stalled);
+    hy_list_init(&d.events.stalled);
+    hy_list_init(&d.outputs.continued);
     hy_changes_init(&d.commit.recorded);
     hy_changes_init(&d.commit.sealed);
     rc = parse(&d, argc, argv, &project, &err);
@@ -632,14 +637,14 @@ int hy_driver_main(int argc, char **argv)
         return 2;
     }
     prctl(PR_SET_NAME, "hopyard-driver");
-    status = take_stdout();
+    status = detach_stdout();
     rc = driver_open(&d, project, &err);
-    say_status(status, d.run, &err);
+    report_status(status, d.run, &err);
     hy_close_at(&status);
     status = -1;
     if (rc == 0)
         uv_run(&d.loop, UV_RUN_DEFAULT);
     driver_close(&d);
     hy_log_flush();
-    return rc == 0 && d.end_state != HY_RUN_FAILED ? 0 : 1;
+    return rc == 0 && d.end.state != HY_RUN_FAILED ? 0 : 1;
 }

@@ -1,29 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The driver's inside.
+ * The driver's internal header.
  *
- * One turn of the loop: read what came in, decide, commit, send. Handlers
- * change the structs below, record what changes in the store, and queue
- * messages; a thread commits what was recorded, and then the messages leave.
- * So nobody is ever told what the store does not know.
+ * One turn of the loop: read input, decide, commit, send. Handlers change the
+ * structs below, record the changes for the store and queue messages. A thread
+ * commits what was recorded, and only then the messages are sent. So no process
+ * acts on a state that the store does not have.
  *
- *   driver.c   the process: start, the turn, the end
- *   commit.c   what a turn has recorded, on its way to the store; stalls
- *   trials.c   ask, place, end, retry
- *   start.c    an attempt begins
- *   training.c ranks: trials that start together, and what follows when one dies
- *   ranks.c    the group they form: who has joined, rosters, losses
- *   nodes.c    the nodes of a cluster: where each is, and when servers may go
- *   agents.c   who is there, who is lost, who is started again
- *   banned.c   addresses whose agents have broken the protocol
- *   discovery.c  hosts that a script names, while it lasts
- *   supply.c   agents that a client starts for us
- *   gpus.c     what trials need
- *   outputs.c  what trials print and leave, on its way to files
- *   checkpoints.c  on their way to agents, for a retry
- *   events.c   what TensorBoard shows of them
- *   clients.c  who watches
- *   replay.c   a run that goes on
+ *   driver.c               the process: start, turn, tick, end
+ *   store_commit.c         commits of turns; stalls (a full disk, a locked store)
+ *   trials.c               asking the search, placing, ending and retrying trials
+ *   attempt_start.c        the command and environment of an attempt
+ *   training.c             runs whose trials are ranks: start together, abort, restart
+ *   rank_group.c           the group that ranks form: joins, rosters, losses
+ *   cluster_nodes.c        the nodes of a cluster: addresses, feeding, dismissal
+ *   agents.c               the table of agents, their capacity and their loss
+ *   agent_process.c        starting and restarting agents
+ *   agent_messages.c       messages from agents
+ *   agent_listen.c         the socket on which agents connect
+ *   agent_supplier.c       agents that a client starts (Spark executors)
+ *   address_bans.c         addresses whose agents have violated the protocol
+ *   host_discovery.c       hosts that a script lists (--host-discovery-script)
+ *   resources.c            slots, memory and GPUs that trials need
+ *   trial_output.c         standard output and files of trials
+ *   checkpoint_transfer.c  checkpoints sent to the agent of a retry
+ *   tensorboard_events.c   event files for TensorBoard
+ *   params_text.c          parameters in commands, directory names and JSON
+ *   search_settings.c      the search that a spec describes
+ *   clients.c              the local socket: watching, stopping
+ *   resume.c               restoring a run from the store
+ *   snapshot.c             snapshots of a run that has ended
+ *   hdfs_mirror.c          the copy of the run's directory on HDFS
  */
 #ifndef HY_DRIVER_RUN_H
 #define HY_DRIVER_RUN_H
@@ -43,50 +50,50 @@
 struct client; /* clients.c */
 
 #define TICK_MS 100
-#define STOP_MS 30000          /* for all trials to end, when the run is stopped */
-#define LOSSES_MAX 5           /* a trial whose agents die so often is to blame ... */
-#define ALONE_FROM 2           /* ... and after so many it runs with nothing else on its agent */
-#define SETBACKS_MAX 5         /* attempts that its machine or GPU cost it; then it has failed */
+#define STOP_MS 30000         /* for all trials to end when the run is stopped */
+#define LOSSES_BEFORE_ALONE 2 /* after so many deaths of its agent a trial runs alone on an agent ... */
+#define LOSSES_MAX 5          /* ... and after so many it has failed */
+#define SETBACKS_MAX 5        /* attempts lost to shortages and GPU faults; then the trial has failed */
 
 enum phase { PHASE_RUNNING, PHASE_STOPPING, PHASE_ENDING, PHASE_LEAVING };
 
 struct agent {
     uint64_t id;
-    char *identity, *name, *host_spec; /* host_spec: for ssh; NULL: local or joined */
-    char *host;                        /* what it says */
+    char *identity, *name, *host_spec; /* host_spec: for ssh; NULL: local, or joined by itself */
+    char *host;                        /* as the agent reports it */
     uint32_t slots, gpus;
     uint64_t memory;
-    uint32_t mark;                     /* of who walks over all agents */
-    bool ours;                         /* an engine starts it, and starts it again */
-    bool full;                         /* it has not taken what was sent: nothing more for a while */
+    uint32_t scratch;                  /* for loops over all agents */
+    bool is_managed;                   /* an engine or a supplier starts and restarts it */
+    bool is_backlogged;                /* it has not read what was sent: no trials until the next tick */
     bool process_runs, in_schedule, shares_files;
-    bool has_told;                     /* in this session, what it has */
-    bool was_here;                     /* it has once joined this run */
-    bool released;                     /* it has nothing to do any more, and was told to go */
-    char over[256];                    /* why its process has certainly ended; "": not known to have */
-    bool died;                         /* ... by a signal */
-    char bye[160];                     /* its own last words; "": none */
-    unsigned notes;                    /* that it has sent */
-    int restarts;                      /* in a row without a sign of life */
-    int drops;                         /* how often it was dropped for breaking the protocol */
-    char violation[200];               /* what it has sent that no agent may; "": nothing */
+    bool has_info;                     /* its AgentInfo has arrived on this connection */
+    bool has_joined;                   /* at least once in this run */
+    bool released;                     /* it has nothing left to do and was sent a Bye */
+    char process_end[256];             /* why its process has certainly ended; "": it may be alive */
+    bool process_died;                 /* by a signal */
+    char bye_reason[160];              /* from its own Bye; "": none */
+    unsigned notes;                    /* received from it */
+    int restarts;                      /* in a row, without the agent having joined */
+    int drops;                         /* disconnections for a violation of the protocol */
+    char violation[200];               /* a message that no agent may send; "": none */
     int64_t restart_at;                /* 0: not waiting */
-    uint32_t listed;                   /* slots, by the discovery script (discovery.c); 0: it does not name this one */
-    int64_t cool_at;                   /* a rank has failed there: none is started before; 0: not so */
-    uint32_t cooldowns;                /* how often that was */
-    int64_t up_by;                     /* when its start has taken too long; 0: we have said so */
-    struct hy_peer *peer;              /* NULL: not here */
+    uint32_t discovered_slots;         /* by the script of host_discovery.c; 0: not one of its hosts */
+    int64_t cooldown_until;            /* no rank is placed there, because one has failed; 0: none */
+    uint32_t cooldowns;                /* so far */
+    int64_t join_by;                   /* its process is stopped if it has not joined by then; 0: no limit */
+    struct hy_peer *peer;              /* NULL: not connected */
     struct hy_list trials;
     struct hy_map outputs;             /* stream -> struct output */
-    struct hy_map sending;             /* stream -> struct sending */
+    struct hy_map sending;             /* stream -> struct transfer */
     uint32_t next_stream;
-    uint32_t function_stream;          /* how the run's function goes there ... */
-    size_t function_sent;              /* ... and how much of it has gone */
+    uint32_t function_stream;          /* on which the run's function is sent */
+    size_t function_sent;              /* bytes */
 };
 
-/* An address whose agents may not join until a moment: banned.c. */
-#define BANNED_MAX 64
-struct banned {
+/* An address from which agents may not join until then: address_bans.c. */
+#define ADDRESS_BANS_MAX 64
+struct address_ban {
     char address[64]; /* without the port */
     int64_t until_ms; /* monotonic */
     uint32_t times;
@@ -96,35 +103,35 @@ enum trial_phase {
     TRIAL_QUEUED,
     TRIAL_RUNNING,
     TRIAL_WAITING, /* before a retry */
-    TRIAL_OVER,    /* a rank whose training goes on */
+    TRIAL_ENDED,   /* a rank whose training continues */
 };
 
-/* Where a rank stands among those that run: for its environment. */
-struct numbers {
+/* The numbers of a rank among those that run, for its environment. */
+struct rank_numbers {
     uint32_t rank, size, local_rank, local_size, cross_rank, cross_size;
 };
 
-/* What a trial is to its group: ranks.c. */
+/* A trial as a member of its group: rank_group.c. */
 struct member {
-    Hy__Control *node;           /* of a cluster: where it is; NULL: it has not said so */
-    bool serves;                 /* it only does what others ask it for */
-    bool stays;                  /* it is done, and others may need it yet */
-    bool dismissed;              /* it has nothing to do any more, and was told to go */
-    Hy__Control *join;           /* how others reach it; NULL: it has not joined */
-    bool waits;                  /* for a roster */
-    bool left;                   /* in order: nobody misses it ... */
-    uint64_t missed;             /* ... but this one may miss another that has left: its number; 0: none */
-    bool displaced;              /* its machine has no room for it any more, and it was killed */
+    Hy__Control *node;           /* of a cluster: its address; NULL: not received yet */
+    bool is_server;              /* it only serves other nodes */
+    bool is_done;                /* it has finished, but its TensorFlow server may still be needed */
+    bool dismissed;              /* it is not needed any more and was killed */
+    Hy__Control *join;           /* its addresses; NULL: it has not joined */
+    bool awaits_roster;
+    bool has_left;               /* in an orderly way: the group does not depend on it */
+    uint64_t missed_trial;       /* a rank that has left and that this one still needs; 0: none */
+    bool displaced;              /* killed because its machine has no slot for it any more */
     uint64_t generation;         /* the last one it was in; 0: none */
-    uint32_t rank;               /* in there */
-    char *death;                 /* how it died, in a sentence; NULL: not that we know */
-    struct numbers numbers;
-    enum hy_trial_state verdict; /* TRIAL_OVER: what it comes to when the training is over ... */
-    char *message;               /* ... and why */
+    uint32_t rank;               /* in that generation */
+    char *death;                 /* how it died, for messages; NULL: it has not */
+    struct rank_numbers numbers;
+    enum hy_trial_state end_state; /* TRIAL_ENDED: its state when the training ends */
+    char *end_message;
 };
 
 enum gang {
-    GANG_GATHERED, /* all are to start together, at due_ms */
+    GANG_PENDING, /* all start together at start_at */
     GANG_QUEUED,
     GANG_STARTED,
 };
@@ -132,22 +139,30 @@ enum gang {
 /* A run whose trials are ranks: training.c. */
 struct training {
     enum gang gang;
-    uint32_t size;               /* of the gang */
-    int64_t due_ms;
-    bool awaits;                 /* machines, and people know */
-    uint32_t charged[HY_CHARGES]; /* attempts of all together, by what they count as */
-    uint64_t generation;         /* the last that was complete */
-    bool broken, outdated;       /* and its members know */
-    bool finished;               /* a rank has ended well */
-    char *why;                   /* all of it ends, because of ... */
-    uint64_t cause;              /* ... this trial ... */
-    enum hy_charge charge;       /* ... and this is what it counts as */
-    int64_t kill_at;             /* those that have not ended by themselves; 0: nobody */
-    int64_t too_few_since;       /* elastic: there are fewer ranks than it needs; 0: not so */
-    bool fed;                    /* nodes get no more rows */
-    int64_t dismiss_at;          /* evaluators that have not ended by then; 0: nobody */
+    uint32_t size;                /* of the gang */
+    int64_t start_at;
+    bool wait_noted;              /* that it waits for machines */
+    uint32_t charged[HY_CHARGES]; /* attempts of all ranks together, by what they count as */
+    bool has_finished_rank;       /* a rank has ended with success */
+    char *abort_reason;           /* NULL: it is not aborted */
+    uint64_t abort_cause;         /* the trial that caused it */
+    enum hy_charge abort_charge;
+    int64_t kill_at;              /* ranks that have not ended by then; 0: not set */
+    int64_t too_few_since;        /* elastic: fewer ranks than --min-np; 0: enough */
+};
+
+/* The group that the ranks form: rank_group.c. */
+struct rank_group {
+    uint64_t generation;         /* the last complete one */
+    bool is_broken, is_outdated; /* and its members have been notified */
     int64_t notes_from;          /* ranks' notes are counted from then */
     uint32_t notes;
+};
+
+/* The nodes of a cluster: cluster_nodes.c. */
+struct cluster {
+    bool is_fed;                 /* nodes get no more rows */
+    int64_t dismiss_at;          /* evaluators that have not ended by then are dismissed; 0: not set */
 };
 
 struct trial {
@@ -158,24 +173,24 @@ struct trial {
     enum trial_phase phase;
     uint32_t attempt;
     uint32_t charged[HY_CHARGES]; /* attempts, by what they count as */
-    char *held;                 /* what it waits for at its agent; NULL: nothing */
+    char *waits_for;              /* at its agent; NULL: nothing */
     struct agent *agent;
     struct hy_list on_agent, waiting;
     struct hy_list outputs;
-    struct events *events;      /* NULL: none are written */
-    int64_t started_ms, due_ms; /* monotonic */
+    struct events *events;        /* NULL: none are written */
+    int64_t started_ms, due_ms;   /* monotonic */
     int64_t started_wall;
-    int64_t asked_wall;         /* when it was made: its time counts from there */
+    int64_t asked_wall;           /* when the trial was created; its elapsed time counts from here */
     bool has_value, reported, killed;
-    bool had_failed;            /* for good, before the run was resumed */
+    bool had_failed;              /* for good, before the run was resumed */
     double value;
     int64_t step;
-    struct member member;       /* if it is a rank */
-    Hy__Control *ended;         /* it is over; its output is still on its way */
-    char *spoiled;              /* a file of this attempt could not be kept: why; NULL: none */
+    struct member member;         /* if it is a rank */
+    Hy__Control *ended;           /* received; NULL: the attempt runs. Its output may still be on its way */
+    char *lost_file;              /* why a file of this attempt could not be kept; NULL: none was lost */
 };
 
-/* What clients are told of the best trial. */
+/* The best trial so far, for clients. */
 struct best {
     uint64_t number; /* 0: none yet */
     int64_t ended_seq;
@@ -185,151 +200,219 @@ struct best {
     uint32_t attempts;
 };
 
-/* What clients are told of a run's trials. */
-struct tally {
+/* The progress of a run, as clients see it. */
+struct progress {
     uint64_t done, failed, stopped;
     int64_t ended_seq, notes_until;
 };
 
-/* Turns on their way to the store: commit.c. */
-struct commit {
-    struct tally tally;         /* as of `sealed` */
-    struct hy_changes recorded; /* by this turn */
-    struct hy_changes sealed;   /* the turn that is being committed */
-    uv_work_t job;
-    bool is_busy;               /* a thread uses the store and `sealed` */
-    bool is_stalled;            /* and counts in driver.stalls */
-    int64_t started_ms, retry_at;
-    int rc;                     /* of the last try, with ... */
-    struct hy_err err;          /* ... its sentence */
-};
-
-struct driver {
-    uv_loop_t loop;
+/* driver.c: the handles of the process, and how it was started. */
+struct process {
     uv_prepare_t turn;
     uv_timer_t tick;
     uv_signal_t term;
     uv_poll_t reaper;
-    uv_poll_t owner;            /* of owner_fd */
-    int owner_fd;               /* a pipe that is closed when the process ends that the run belongs to; -1: none */
+    uint64_t open_files;     /* the user's soft limit, for agents on this machine */
+    const char *new_address; /* of a resumed run: the address of its new session; NULL: as in the spec */
+    int64_t begun_ms;
+};
 
-    struct hy_store *store;     /* the commit's thread uses it while commit.is_busy */
-    struct commit commit;
-    int64_t run;
-    int lock_fd, hold_fd;
-    uint64_t open_files;        /* the user's soft limit */
-    Hy__RunSpec *spec;
-    const char *new_address;    /* of a resumed run, for another session; NULL: as the spec says */
-    char **serve;               /* the function's command, and what makes a fork server of it; borrowed */
-    char *logdir, *app_id, *token_file;
-    struct remote *remote;      /* of a project on HDFS; or NULL */
+/* driver.c: the files and locks of the run. */
+struct run_files {
+    int lock_fd; /* held as long as the run has a driver */
+    int hold_fd; /* held by local agents as long as one of their trials is alive */
+    char *app_id;
     int64_t app_run;
+    char *token_file; /* agents that can read the token in it share files with the driver */
     uint8_t token[HY_KEY_SIZE];
-    struct hy_space space;
-    struct hy_search *search;
-    bool search_over, resumed;
-    struct training training;   /* if spec->ranks */
-    struct hy_schedule *schedule;
+};
 
+/* driver.c: the end of the run. */
+struct run_end {
+    enum hy_run_state state;
+    char *message;
+    int64_t stop_by;  /* trials that have not ended by then are abandoned */
+    int64_t leave_by; /* agents that have not left by then are abandoned */
+};
+
+/* driver.c: the sequence numbers of the run's notes. */
+struct notes {
+    int64_t before; /* the last one in the store when this driver started */
+    int64_t until;  /* the last one now */
+};
+
+/* store_commit.c: turns on their way to the store. */
+struct commit {
+    struct progress sealed_progress; /* as of `sealed` */
+    struct progress committed;       /* as of the last commit */
+    struct hy_changes recorded;      /* by this turn */
+    struct hy_changes sealed;        /* the turn that is being committed */
+    uv_work_t job;
+    bool is_busy;                    /* a thread uses the store and `sealed` */
+    bool is_stalled;                 /* counts in stalls.count */
+    bool is_broken;                  /* nothing can be committed any more */
+    int64_t started_ms, retry_at;
+    int rc;                          /* of the last commit */
+    struct hy_err err;
+};
+
+/* store_commit.c: writes that cannot proceed for now, to the store or to files. */
+struct stalls {
+    uint32_t count;
+    int64_t since;    /* 0: none */
+    char why[700];
+    bool has_no_room; /* for a trial's directory; counts in `count` */
+    char *notice;     /* for clients; NULL: none */
+};
+
+/* trials.c, and resume.c before the first turn. */
+struct trials {
+    struct hy_map map;       /* by number; those that have not ended */
+    struct hy_list waiting;  /* for a retry */
+    struct hy_map dirs;      /* hashes of all directory names in use */
+    uint64_t done, failed, stopped;
+    uint64_t ended_here;     /* during this driver's lifetime, to estimate the time left */
+    int64_t ended_seq;       /* of the trial that ended last (store.h) */
+    int64_t seq;             /* asks and ends so far */
+    struct best best;
+    bool search_over;
+    uint64_t without_metric; /* done without a value of the metric */
+    /* Notes that are given once. */
+    bool held_noted;         /* a trial waits at its agent */
+    bool suspects_noted;     /* trials run alone after agents died under them */
+    bool choice_noted;       /* which of the values that a function returned is the metric */
+    bool no_metric_noted;    /* a function returned no metric */
+};
+
+/* agents.c: the agents, and how they connect. */
+struct agents {
+    struct hy_map map; /* by id */
+    uint64_t last_id;
     struct hy_net *net;
     uint8_t key[HY_KEY_SIZE], join_key[HY_KEY_SIZE];
     uint16_t port;
     struct hy_engine *engine;
-    struct hy_map agents;       /* by id */
-    uint64_t next_agent;
-    struct banned banned[BANNED_MAX];
+};
 
+/* agent_supplier.c: a client that starts agents (a Spark session). */
+struct supply {
+    struct client *supplier; /* NULL: none is connected, or an engine starts the agents */
+    int64_t missing_since;   /* no supplier and no agent since then; 0: not so */
+    bool was_lost;           /* an earlier supplier has disconnected */
+    bool may_grow;           /* the supplier may offer more agents soon */
+    bool is_checked;         /* whether the present agents suffice, although more were requested (agents.c) */
+    int64_t last_agent_ms;   /* when the last agent joined (agents.c) */
+    bool wait_noted;
+    uv_process_t session;    /* a supplier that the driver starts itself, if spec->master */
+    char session_end[160];   /* how that process ended; "": it runs */
+};
+
+/* clients.c: processes connected to the local socket, and the process that owns the run. */
+struct clients {
     struct hy_local *local;
     char *socket_path;
-    struct hy_list clients;
-    size_t client_count;
-    int64_t updated_ms;         /* when clients were last sent an update */
-    struct client *supplier;    /* who starts agents for us; NULL: nobody does, or an engine does */
-    int64_t unsupplied_since;   /* 0: not that we know */
-    bool supply_lost;           /* there was one before */
-    bool supply_grows;          /* it may start more in a moment */
-    bool supply_judged;         /* whether those that are here will do, though more were asked for */
-    int64_t newcomer_ms;        /* when the last agent came */
-    char session_end[160];      /* how the process of `session` ended; "": it has not */
-    bool supply_noted;          /* that no agent has come */
-    uv_process_t session;       /* a process of ours that supplies, if spec->master */
-    struct discovery *discovery; /* of hosts, by a script; NULL: none */
+    struct hy_list list;
+    size_t count;
+    int64_t updated_ms; /* when the last update was sent */
+    bool update_due;    /* at the end of this turn; set by each tick */
+    uint8_t *update;    /* packed, and sent when its turn is committed; NULL: none */
+    size_t update_size;
+    uv_poll_t owner;    /* polls owner_fd */
+    int owner_fd;       /* a pipe that is closed when the owner ends; -1: none */
+};
 
-    struct hy_map trials;       /* by number: those that are not over */
-    struct hy_list waiting;     /* trials before a retry */
-    struct hy_map dirs;         /* hashes of all directory names that are taken */
-    struct hy_list events_due;  /* that this turn has added to */
-    struct hy_list events_sealed; /* that the turn that is being committed has added to */
-    size_t events_count;        /* not yet all written */
-    int64_t ended_seq;          /* of the trial that ended last (store.h) */
-    uint64_t done, failed, stopped;
-    uint64_t ended_here;        /* by this driver, for the time left */
-    struct best best;
-    int64_t seq;                /* asks and ends so far */
-    int64_t begun_ms;
-    int64_t created_wall;
+/* trial_output.c: outputs that wait. */
+struct outputs {
+    struct hy_list stalled;   /* retried every second */
+    struct hy_list continued; /* in the next turn, by `idle` */
+    uv_idle_t idle;
+};
 
-    int64_t notes_before;       /* seq of the last note in the store when this driver began */
-    int64_t notes_until;        /* of the last one now */
+/* tensorboard_events.c: event files that wait. */
+struct event_queues {
+    struct hy_list due;     /* this turn has added to them */
+    struct hy_list sealed;  /* the turn that is being committed has added to them */
+    struct hy_list stalled; /* retried every second */
+    size_t count;           /* not completely written yet */
+};
+
+/*
+ * A run. A sub-struct is changed by the file named at its definition, and by no
+ * other where its fields do not say so; all files may read it.
+ */
+struct driver {
+    /* driver.c sets these. */
+    uv_loop_t loop;
     enum phase phase;
-    enum hy_run_state end_state;
-    char *end_message;
-    int64_t stop_by;            /* when trials that do not end are left alone */
-    int64_t leave_by;           /* when agents that do not go are left alone */
-    bool store_broken;          /* nothing can be committed any more */
-    struct hy_list stalled_outputs, stalled_events; /* to be tried again */
-    struct hy_list more_outputs; /* to go on in the next turn, by ... */
-    uv_idle_t more;             /* ... this */
-    bool has_no_room;           /* for a trial's directory: counts in stalls */
-    struct tally committed;     /* what the store has */
-    uint32_t stalls;            /* things that cannot be written for now: commit.c */
-    int64_t stalled_since;      /* 0: there is none */
-    char stall_why[700];
-    char *notice;               /* what clients should know of that; or NULL */
-    uint8_t *clients_update;    /* prepared, and sent when its turn is committed; or NULL */
-    size_t clients_update_size;
-    bool gpus_noted;            /* that nobody leases them */
-    bool held_noted;            /* that a trial waits */
-    bool suspects_noted;        /* that some trials run alone, for the agents that died under them */
-    bool choice_noted;          /* which of the values that a function returned counts */
-    bool no_metric_noted;       /* that a function returned no metric */
-    uint64_t without_metric;    /* trials that are done and have no value of the metric */
-    bool has_snapshot;          /* it was begun */
-    struct snapshot *snapshot;  /* NULL before that */
-    bool changed;               /* since the last update */
-    bool update_due;            /* clients, at the end of this turn */
+    int64_t run;
+    Hy__RunSpec *spec;
+    char **serve;               /* the function's command as a fork server; borrowed */
+    char *logdir;
+    int64_t created_wall;
+    struct hy_store *store;     /* used by the commit's thread while commit.is_busy */
+    struct process process;
+    struct run_files files;
+    struct run_end end;
+    struct notes notes;
+
+    /* How trials are chosen and placed: trials.c and training.c. */
+    struct hy_space space;
+    struct hy_search *search;
+    struct hy_schedule *schedule;
+    struct trials trials;
+    struct training training;   /* if spec->ranks */
+    struct rank_group group;
+    struct cluster cluster;     /* if spec->roles */
+
+    struct agents agents;
+    struct address_ban bans[ADDRESS_BANS_MAX]; /* address_bans.c */
+    struct supply supply;
+    struct discovery *discovery; /* host_discovery.c; NULL: no script */
+
+    struct commit commit;
+    struct stalls stalls;
+    struct outputs outputs;
+    struct event_queues events;
+    struct hdfs_mirror *mirror; /* hdfs_mirror.c; NULL: the project is not on HDFS */
+    struct snapshot *snapshot;  /* snapshot.c; NULL before it is begun */
+    bool snapshot_begun;
+
+    struct clients clients;
+    bool changed;               /* anything that clients see; set by all files, reset by clients.c */
+    bool gpus_noted;            /* resources.c: GPUs are not leased, and a note says so */
 };
 
 /* ---- driver.c ---- */
-/* The run cannot go on: says why to all, ends the agents, leaves. */
+/* Ends the run as failed; clients get the message. */
 void hy_run_fail(struct driver *d, const struct hy_err *err);
-/* Ends the run when its trials are over (or now, for a failure). */
+/* Ends the run. The first end counts. */
 void hy_run_finish(struct driver *d, enum hy_run_state state, const char *message);
 void hy_run_stop(struct driver *d);
+/* A note in the store and the log, for users. */
 void hy_run_note(struct driver *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* What is not committed never will be: ends the run, which `resume` continues if the store is there. */
+/* What is not committed is lost: ends the run, and `resume` continues it if the store still exists. */
 void hy_run_interrupt(struct driver *d, const char *why, bool can_resume);
 void hy_run_out_of_memory(struct driver *d);
-/* How many trials there will be; -1: without end. */
+/* The number of trials; -1: unlimited. */
 int64_t hy_run_total(const struct driver *d);
 
-/* ---- commit.c ---- */
-/* Of a call that records a change: 0, or the run has been interrupted. */
-int hy_run_recorded(struct driver *d, int rc);
-/* At the end of an iteration of the loop: commits what was recorded, unless a commit is under way. */
+/* ---- store_commit.c ---- */
+/* Checks the result of a call that records a change. 0, or the run has been interrupted. */
+int hy_run_check_recorded(struct driver *d, int rc);
+/* At the end of a turn: commits what was recorded, unless a commit is in progress. */
 void hy_commit_turn(struct driver *d);
 void hy_commit_tick(struct driver *d, int64_t now);
-/* Is all that was recorded in the store (or never will be)? */
+/* Everything recorded is in the store, or never will be. */
 bool hy_commit_is_done(const struct driver *d);
-/* Is it worth trying again, since a person or another program can mend it? */
+/* An error that a user or another program can resolve: the write is retried. */
 bool hy_is_stall(int rc);
-/* Something cannot be written for now, and `why`; each is ended by hy_stall_end. */
+/* Something cannot be written for now. Each call is matched by one of hy_stall_end. */
 void hy_stall_begin(struct driver *d, const char *why);
 void hy_stall_end(struct driver *d);
-/* No directory can be made for a trial; ends by itself. */
-void hy_stall_begin_start(struct driver *d, const char *why);
-struct tally hy_commit_tally(const struct driver *d);
-/* A file cannot be written, and the answer was `rc`. */
+/* The directory of a trial cannot be created; ends by itself. */
+void hy_stall_begin_no_room(struct driver *d, const char *why);
+struct progress hy_run_progress(const struct driver *d);
+/* The same for a file whose write returned `rc`. */
 void hy_stall_begin_file(struct driver *d, const char *path, int rc);
 
 /* ---- trials.c ---- */
@@ -337,49 +420,52 @@ void hy_trials_pump(struct driver *d);
 void hy_trials_tick(struct driver *d, int64_t now);
 void hy_trials_report(struct driver *d, struct agent *a, const Hy__Report *r);
 void hy_trials_ended(struct driver *d, struct agent *a, const Hy__Control *m);
-/* It waits at its agent for something. */
+/* The trial waits at its agent for something. */
 void hy_trials_held(struct driver *d, struct agent *a, const Hy__Held *held);
-/* Its output is complete. */
-void hy_trials_settle(struct driver *d, struct trial *t);
-/* Its agent is gone: it runs elsewhere. `died`: the agent, while its machine lived; then the trial may be to blame. */
+/* Processes the end of an attempt if all its output is written; otherwise it is called again. */
+void hy_trial_process_end(struct driver *d, struct trial *t);
+/*
+ * Its agent is lost: the trial runs elsewhere. `died`: the agent died while its machine was alive, so the trial may
+ * be the cause.
+ */
 void hy_trials_lost(struct driver *d, struct trial *t, bool died, const char *why);
 void hy_trials_stop_all(struct driver *d);
 struct trial *hy_trial_new(struct driver *d, uint64_t number, const struct hy_value *values);
 void hy_trial_free(struct driver *d, struct trial *t);
 int hy_trial_queue(struct driver *d, struct trial *t);
-/* 1: there is a new trial in the queue; 0: none now. */
+/* 1: a new trial is queued; 0: none for now. */
 int hy_trial_ask(struct driver *d);
-/* Only the attempt that we know to run there may speak: NULL for a stale one. */
-struct trial *hy_trial_speaker(struct driver *d, struct agent *a, uint64_t number, uint32_t attempt);
-/* What is wrong with an attempt that ended, in a sentence; NULL: nothing. */
-const char *hy_trial_fault(struct driver *d, const struct trial *t, const Hy__Ended *e, char *text, size_t size);
-/* What the attempt counts as if it has failed: by its own fault, what its machine lacked, or a fault on its GPU. */
+/* The trial if that attempt runs on that agent; NULL for a stale message. */
+struct trial *hy_trial_find_running(struct driver *d, struct agent *a, uint64_t number, uint32_t attempt);
+/* What is wrong with an attempt that ended, for messages; NULL: nothing. */
+const char *hy_trial_find_fault(struct driver *d, const struct trial *t, const Hy__Ended *e, char *text, size_t size);
+/* What a failed attempt counts as: its own failure, a shortage on its machine, or a GPU fault. */
 enum hy_charge hy_trial_charge(const Hy__Ended *e);
 int hy_trial_store_metrics(struct driver *d, struct trial *t, uint32_t attempt, int64_t step, size_t n,
                            Hy__Metric **metrics);
 /* Counts the attempt as `charge`. */
 int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_state state, enum hy_charge charge,
                          const char *message);
-/* The trial is over for good (or, STOPPED, until the run is resumed), and freed. */
+/* Ends the trial for good (STOPPED: until the run is resumed) and frees it. */
 void hy_trial_end(struct driver *d, struct trial *t, enum hy_trial_state state, const char *message);
-/* Waits before it is queued again; longer from time to time. */
-void hy_trial_back_off(struct driver *d, struct trial *t, uint32_t times);
+/* Queues it again after a backoff that grows with `times`. */
+void hy_trial_backoff(struct driver *d, struct trial *t, uint32_t times);
 int64_t hy_backoff_ms(uint32_t times);
 void hy_trial_kill(struct driver *d, struct trial *t);
-/* Notes that a directory name is taken. 0, -EEXIST or -ENOMEM. */
+/* Reserves a directory name. 0, -EEXIST or -ENOMEM. */
 int hy_run_take_dir(struct driver *d, const char *dir);
-/* A trial is done and has a value: is it the best so far? 0 or -ENOMEM. */
-int hy_run_best(struct driver *d, const struct hy_trial_row *row);
+/* With a trial that is done and has a value. 0 or -ENOMEM. */
+int hy_run_update_best(struct driver *d, const struct hy_trial_row *row);
 
-/* ---- start.c ---- */
-/* A new attempt, there: in memory and in the store. 0, or the run has been failed. */
-int hy_attempt_seat(struct driver *d, struct trial *t, const struct hy_assignment *seat);
+/* ---- attempt_start.c ---- */
+/* Begins an attempt there, in memory and in the store. 0, or the run has failed. */
+int hy_attempt_begin(struct driver *d, struct trial *t, const struct hy_assignment *place);
 /* Sends it to its agent. */
-void hy_attempt_send(struct driver *d, struct trial *t, const struct hy_assignment *seat);
+void hy_attempt_send(struct driver *d, struct trial *t, const struct hy_assignment *place);
 
 /* ---- training.c: runs whose spec has ranks ---- */
-#define GANG_TASK UINT64_MAX /* the schedule's number for all of them */
-#define FAREWELL_MS 5000     /* to end by themselves when one is lost */
+#define GANG_TASK UINT64_MAX /* the schedule's number for all ranks together */
+#define ABORT_GRACE_MS 5000  /* for ranks to end by themselves when the training is aborted */
 
 static inline bool hy_is_training(const struct driver *d)
 {
@@ -389,112 +475,113 @@ static inline bool hy_is_elastic(const struct driver *d)
 {
     return d->spec->ranks_min > 0;
 }
-/* Its attempt runs, as far as we know, and it can be told something. */
+/* Its attempt runs and its agent is connected. */
 bool hy_rank_is_alive(const struct trial *t);
-/* All ranks that are not over for good, by number; free it. NULL: the run has been failed. */
+/* All ranks that have not ended for good, by number; free it. NULL: the run has failed. */
 struct trial **hy_training_ranks(struct driver *d, size_t *ret_count);
-/* What all of them need, at least. */
+/* What the smallest allowed number of ranks needs. */
 struct hy_need hy_training_need(const struct driver *d);
-/* Which agents there are is known now: an elastic one may begin with fewer ranks. */
-void hy_training_fit(struct driver *d);
-/* It is too early, says `why`, and machines may yet join. */
-void hy_training_await(struct driver *d, const struct hy_err *why);
-/* Makes the ranks and queues them, when it is time. */
+/* All agents are known: an elastic training may start with fewer ranks. */
+void hy_training_shrink_to_fit(struct driver *d);
+/* Too few machines for now, and more may join. */
+void hy_training_wait_for_machines(struct driver *d, const struct hy_err *why);
+/* Creates the ranks and queues them when it is time. */
 void hy_training_pump(struct driver *d);
-/* There is room for all. */
+/* There is room for all ranks. */
 void hy_training_start(struct driver *d, const struct hy_placement *gang);
-/* Is there to be another one, if there is room? */
-bool hy_training_wants(const struct driver *d);
+/* Whether one more rank is started if there is room. */
+bool hy_training_needs_ranks(const struct driver *d);
 void hy_training_tick(struct driver *d, int64_t now);
-/* Its Ended is here, though not yet all that it printed. */
+/* The Ended message of a rank, before all its output has arrived. */
 void hy_training_ended(struct driver *d, struct trial *t);
-void hy_training_settle(struct driver *d, struct trial *t);
-/* Its agent is gone. */
+void hy_training_process_end(struct driver *d, struct trial *t);
+/* The rank's agent is lost. */
 void hy_training_lost(struct driver *d, struct trial *t, bool died, const char *why);
-/* Nobody can go on, because of `cause`: the others are told, and soon killed.
- * Takes `why`; NULL: there is no memory for it. */
-void hy_training_break_take(struct driver *d, const struct trial *cause, enum hy_charge charge, char *why);
-/* It has left in order and was needed: it has failed, although its exit status is 0. */
-void hy_training_blame(struct driver *d, struct trial *t);
-/* Those that wait may wait in vain: then they hear why. */
-void hy_training_check(struct driver *d);
-/* All trials are over: ends the run. */
+/*
+ * Ends all ranks because of `cause`: they are notified, and killed after ABORT_GRACE_MS. Takes `why`; NULL: out of
+ * memory.
+ */
+void hy_training_abort_take(struct driver *d, const struct trial *cause, enum hy_charge charge, char *why);
+/* The rank left in an orderly way but was still needed: it has failed in spite of exit status 0. */
+void hy_training_fail_rank(struct driver *d, struct trial *t);
+/* Aborts the training if ranks wait for one that has ended. */
+void hy_training_check_deadlock(struct driver *d);
+/* All trials have ended: ends the run. */
 void hy_training_finish(struct driver *d);
 
-/* ---- nodes.c: trainings whose spec has roles ---- */
+/* ---- cluster_nodes.c: trainings whose spec has roles ---- */
 static inline bool hy_is_cluster(const struct driver *d)
 {
     return hy_spec_is_cluster(d->spec);
 }
-/* It is there; all get the list when everybody is. */
+/* Records the address of a node; when all have joined, each gets the list. */
 void hy_nodes_join(struct driver *d, struct trial *t, const Hy__Control *m);
-/* It does nothing of its own any more. */
-void hy_nodes_serves(struct driver *d, struct trial *t);
-void hy_nodes_done(struct driver *d, struct trial *t);
-/* No more rows are fed: all of them hear it, also those that are not there yet. */
-void hy_nodes_feed_ends(struct driver *d);
-/* Who fed them has gone without a word. */
-void hy_nodes_feeder_gone(struct driver *d);
-/* One is over: those that only serve the others may go when these are done. */
-void hy_nodes_reckon(struct driver *d);
+/* The node only serves others from now on. */
+void hy_nodes_set_server(struct driver *d, struct trial *t);
+void hy_nodes_set_done(struct driver *d, struct trial *t);
+/* No more rows are fed: all nodes are notified, and later ones when they join. */
+void hy_nodes_end_feed(struct driver *d);
+/* The feeding process has disconnected without ending the feed. */
+void hy_nodes_feeder_lost(struct driver *d);
+/* Dismisses the servers when all workers are done. */
+void hy_nodes_check_done(struct driver *d);
 void hy_nodes_tick(struct driver *d, int64_t now);
 
-/* ---- ranks.c ---- */
-/* What a rank or node says of where it is: not too many, none too long. */
-bool hy_are_addresses(char *const *list, size_t n);
-/* To the agent of its attempt. */
-void hy_ranks_tell(struct driver *d, struct trial *t, Hy__GroupWord *word);
+/* ---- rank_group.c ---- */
+/* Within the limits on their number and length. */
+bool hy_are_valid_addresses(char *const *list, size_t n);
+/* Through the agent of the rank's attempt. */
+void hy_rank_send(struct driver *d, struct trial *t, Hy__GroupWord *word);
 /* "rank 2 on b", "worker 0 on b". */
 #define HY_RANK_NAME_MAX 320
 char *hy_rank_name(const struct driver *d, const struct trial *t, char name[HY_RANK_NAME_MAX]);
-void hy_ranks_word(struct driver *d, struct agent *a, const Hy__Control *m);
-/* It has died; `how` goes behind its name: "was ended by signal 9". */
-void hy_ranks_died(struct driver *d, struct trial *t, enum hy_charge charge, const char *how);
-/* An elastic training goes on without it, because of `why`: "its machine has fewer slots now". */
-void hy_rank_end(struct driver *d, struct trial *t, const char *why);
-/* All that are there hear it. */
-void hy_ranks_tell_all(struct driver *d, const struct trial *lost, const char *why);
-/* Is anybody else in it, or waits to be? */
+void hy_ranks_on_message(struct driver *d, struct agent *a, const Hy__Control *m);
+/* `how` follows the name of the rank: "was ended by signal 9". */
+void hy_rank_died(struct driver *d, struct trial *t, enum hy_charge charge, const char *how);
+/* An elastic training continues without it. `why`: "its machine has fewer slots now". */
+void hy_rank_displace(struct driver *d, struct trial *t, const char *why);
+/* Notifies all other ranks that have joined. */
+void hy_ranks_notify_lost(struct driver *d, const struct trial *lost, const char *why);
+/* Whether another rank is in the group or waits to join it. */
 bool hy_ranks_has_others(const struct driver *d, const struct trial *t);
-/* Sends rosters if everybody is there. */
-void hy_ranks_form(struct driver *d);
-/* A new attempt begins, or there will be none. */
-void hy_ranks_forget(struct trial *t);
+/* Sends rosters if all awaited ranks have joined. */
+void hy_ranks_form_group(struct driver *d);
+/* Before a new attempt, or when the trial is freed. */
+void hy_rank_reset(struct trial *t);
 
 /* ---- agents.c ---- */
 int hy_agents_open(struct driver *d, struct hy_err *err);
-/* There may be so many that a client starts; those that there are stay. */
-void hy_agents_want(struct driver *d, uint32_t count);
-/* Nobody has come for a while: will those do that are here? */
-void hy_agents_judge(struct driver *d);
+/* The supplier can start so many agents; existing ones stay. */
+void hy_agents_request(struct driver *d, uint32_t count);
+/* No agent has joined for a while: can the present ones run the trials? */
+void hy_agents_check_supply_suffices(struct driver *d);
 void hy_agents_tick(struct driver *d, int64_t now);
-void hy_agents_bye(struct driver *d);
-/* It is ending its trials and will say goodbye: nothing more is started there. */
-void hy_agents_leaving(struct driver *d, struct agent *a);
-/* Has every agent gone? */
-bool hy_agents_gone(struct driver *d);
+/* To all, at the end of the run. */
+void hy_agents_send_bye(struct driver *d);
+/* It is ending its trials and will leave: no trial is placed there any more. */
+void hy_agents_stop_placing(struct driver *d, struct agent *a);
+/* No agent is connected and no process runs. */
+bool hy_agents_have_left(struct driver *d);
 void hy_agents_free(struct driver *d);
 int hy_agents_send(struct agent *a, const Hy__Control *m);
-/* Its process has ended. */
-void hy_agents_over(struct driver *d, uint64_t id, enum hy_agent_end end, const char *why);
-/* An end that it has announced counts against its trials if nobody but them or the user can have asked for it. */
-bool hy_agents_goodbye_counts(const struct driver *d, const struct agent *a);
+void hy_agents_process_ended(struct driver *d, uint64_t id, enum hy_agent_end end, const char *why);
+/* Whether an end that the agent announced counts against its trials: only they or the user can have caused it. */
+bool hy_agents_bye_is_charged(const struct driver *d, const struct agent *a);
 
-/* It has sent what no agent may: it is dropped when this message, or this turn, is over. */
-void hy_agents_condemn(struct agent *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* It has sent a message that no agent may send: it is disconnected after this message, or at the next tick. */
+void hy_agent_set_violation(struct agent *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* A host that the discovery script names; `host`: NULL for this machine. 0 or -ENOMEM. */
+/* A host of the discovery script; `host`: NULL for this machine. 0 or -ENOMEM. */
 int hy_agents_add_host(struct driver *d, const char *name, const char *host, uint32_t slots);
-/* It has so many slots from now on. */
 void hy_agents_resize(struct driver *d, struct agent *a, uint32_t slots);
-/* It is not named any more: its ranks end, and it is not started again. */
-void hy_agents_retire(struct driver *d, struct agent *a);
-/* No rank is started there for a while, and longer each time. */
-void hy_agents_cool_down(struct driver *d, struct agent *a);
-/* Machines may yet come: by --listen, or by discovery. */
-bool hy_agents_may_come(const struct driver *d);
+/* The script does not list it any more: its ranks end, and it is not restarted. */
+void hy_agents_remove_host(struct driver *d, struct agent *a);
+/* No rank is placed there for a while, which grows each time. */
+void hy_agents_start_cooldown(struct driver *d, struct agent *a);
+/* More machines may join: by --listen or by discovery. */
+bool hy_agents_may_still_join(const struct driver *d);
 
-/* ---- discovery.c ---- */
+/* ---- host_discovery.c ---- */
 struct hy_discovered_host {
     char name[256];
     uint32_t slots; /* from 1 */
@@ -503,131 +590,136 @@ struct hy_discovered {
     struct hy_discovered_host *rows;
     size_t count;
 };
-/* What a script prints: lines of "HOST" (with `slots`; 0: it must say them) or "HOST:SLOTS". 0, -EINVAL with a sentence, -ENOMEM. */
+/* Parses lines of "HOST" (with `slots`; 0: it must be given) or "HOST:SLOTS". 0, -EINVAL with a message, -ENOMEM. */
 int hy_discovered_parse(const char *text, uint32_t slots, struct hy_discovered *ret, struct hy_err *err);
 void hy_discovered_done(struct hy_discovered *hosts);
 int hy_discovery_open(struct driver *d, struct hy_err *err);
 void hy_discovery_tick(struct driver *d, int64_t now);
-/* Ends the script, if it runs. The loop must run once more for its handles. */
+/* Kills the script if it runs. The loop must run once more for its handles. */
 void hy_discovery_stop(struct driver *d);
 void hy_discovery_free(struct driver *d);
 
-/* ---- banned.c ---- */
-/* Agents that join by themselves from there are refused for a while, and for longer each time. Returns the seconds. */
-int hy_banned_add(struct driver *d, const char *address);
-bool hy_banned_has(const struct driver *d, const char *address);
+/* ---- address_bans.c ---- */
+/* Agents that join by themselves from there are refused for a while, which grows each time. Returns the seconds. */
+int hy_address_ban(struct driver *d, const char *address);
+bool hy_address_is_banned(const struct driver *d, const char *address);
 
-/* ---- supply.c ---- */
+/* ---- agent_supplier.c ---- */
 int hy_supply_start(struct driver *d, const struct hy_agent_order *order, struct hy_err *err);
 void hy_supply_stop(struct driver *d, uint64_t id);
 void hy_supply_offered(struct driver *d, struct client *c, const Hy__Supply *offer);
-void hy_supply_over(struct driver *d, const Hy__AgentOver *over);
-/* Who has supplied is not connected any more. */
-void hy_supply_gone(struct driver *d);
-/* Starts a session where the run is to have one of its own. */
+/* An agent of the supplier has ended, or (id 0) the supplier has failed. */
+void hy_supply_agent_ended(struct driver *d, const Hy__AgentOver *over);
+/* The supplier has disconnected. */
+void hy_supply_lost(struct driver *d);
+/* Starts a Spark session for the run, if spec->master. */
 int hy_supply_open(struct driver *d, struct hy_err *err);
 void hy_supply_tick(struct driver *d, int64_t now);
 
-/* ---- gpus.c ---- */
-/* What the next attempt needs; NULL: any trial's first. */
+/* ---- resources.c ---- */
+/* What the next attempt needs; NULL: the first attempt of any trial. */
 struct hy_need hy_run_need(const struct driver *d, const struct trial *t);
-/* How many slots this machine has for the run. */
-uint32_t hy_run_slots_here(const struct driver *d);
-/* 0, or -ENOSPC and which of it the machines here do not have. */
+/* The slots of this machine for the run. */
+uint32_t hy_run_local_slots(const struct driver *d);
+/* 0, or -ENOSPC and what the machines lack. */
 int hy_run_shortage(const struct driver *d, struct hy_err *err);
-/* Tells people once that GPUs lie idle or are fought over. */
+/* Notes once that trials share GPUs without leases. */
 void hy_run_note_gpus(struct driver *d, const struct agent *a);
-/* A run on this machine alone whose trials want more GPUs than it has: refused before there is a run. */
+/* Before a run on this machine alone is created: it has as many GPUs as a trial needs. */
 int hy_run_check_gpus(const Hy__RunSpec *spec, struct hy_err *err);
 
-/* ---- outputs.c ---- */
+/* ---- trial_output.c ---- */
 void hy_outputs_open(struct driver *d, struct agent *a, const Hy__Output *o);
 void hy_outputs_data(struct driver *d, struct agent *a, uint32_t stream, const uint8_t *bytes, size_t n);
-/* Is everything there that the agent says it sent? */
+/* Everything that the agent sent has arrived and is written. */
 bool hy_outputs_complete(struct agent *a, const Hy__Ended *e);
-/* The attempt has left its files: its checkpoint takes the place of the one before it. */
-void hy_outputs_take_checkpoint(struct driver *d, struct trial *t);
-/* The attempt is settled or lost: closes what is open. */
-void hy_outputs_forget(struct driver *d, struct trial *t);
-void hy_outputs_agent_gone(struct agent *a);
-/* The attempt that was to leave a checkpoint is lost: removes what has come of it. */
-void hy_outputs_drop_checkpoint(struct driver *d, const struct trial *t);
-/* Every second: what there was no room for. */
+/* The attempt has sent its files: its checkpoint replaces the previous one. */
+void hy_outputs_install_checkpoint(struct driver *d, struct trial *t);
+/* The attempt has ended or is lost. */
+void hy_outputs_close(struct driver *d, struct trial *t);
+void hy_outputs_agent_lost(struct agent *a);
+/* Of an attempt that was lost before its checkpoint was complete. */
+void hy_outputs_remove_partial_checkpoint(struct driver *d, const struct trial *t);
+/* Every second: outputs that are stalled. */
 void hy_outputs_retry(struct driver *d);
-/* Those that have had their share of a turn. */
-void hy_outputs_more(struct driver *d);
-/* A file below the run's folder cannot be written: fails the run, with the sentence. */
+/* Outputs that have used up their share of the last turn. */
+void hy_outputs_continue(struct driver *d);
+/* A file in the run's directory cannot be written: fails the run. */
 void hy_outputs_write_failed(struct driver *d, const char *path, int rc);
-/* Or it is the trial's own doing, and the run goes on. */
-bool hy_outputs_is_trials_own(int rc);
+/* The trial itself has caused the error, and the run continues. */
+bool hy_outputs_is_trial_error(int rc);
 
-/* ---- checkpoints.c ---- */
+/* ---- checkpoint_transfer.c ---- */
 /*
- * Sends a trial's checkpoint to an agent that does not see the project folder; fills start->files. 0, -ENOMEM, or
- * -ECANCELED: it cannot be sent, and the trial fails in the next tick.
+ * Sends the checkpoint of a trial to an agent that does not share files; fills start->files. 0, -ENOMEM, or
+ * -ECANCELED: it cannot be sent, and the trial fails at the next tick.
  */
 int hy_checkpoint_send(struct driver *d, struct agent *a, struct trial *t, Hy__Start *start);
-void hy_checkpoint_sent(Hy__Start *start); /* frees what the call above made */
-void hy_checkpoint_room(struct agent *a, uint32_t stream);
+/* Frees start->files. */
+void hy_checkpoint_free_files(Hy__Start *start);
+/* The stream has room. */
+void hy_checkpoint_continue(struct agent *a, uint32_t stream);
 /* Fails trials whose checkpoint cannot be read or sent. */
 void hy_checkpoints_tick(struct driver *d);
-/* The attempt is over. */
-void hy_checkpoint_forget(struct trial *t);
-void hy_checkpoints_agent_gone(struct agent *a);
+/* The attempt has ended. */
+void hy_checkpoint_cancel(struct trial *t);
+void hy_checkpoints_agent_lost(struct agent *a);
 
-/* ---- events.c ---- */
-/* An attempt begins: a new file with its hyperparameters, instead of the one before. */
+/* ---- tensorboard_events.c ---- */
+/* An attempt begins: a new file with its hyperparameters replaces that of the previous attempt. */
 void hy_events_start(struct driver *d, struct trial *t);
-/* A value it has reported; a step below 0: the next one of that name. */
+/* A reported value; step < 0: the next one of that name. */
 void hy_events_scalar(struct trial *t, const char *name, int64_t step, double value);
 void hy_events_attempt_over(struct trial *t);
-/* The trial is over: its result and how it ended. */
+/* The trial has ended: writes its result and its status. */
 void hy_events_end(const struct driver *d, struct trial *t, enum hy_trial_state state);
-void hy_events_forget(const struct driver *d, struct trial *t);
+/* The trial is freed; its events stay until they are written. */
+void hy_events_detach(const struct driver *d, struct trial *t);
 /* At the end of a turn: what it has added ... */
 void hy_events_seal(struct driver *d);
-/* ... is written, when it is committed. */
+/* ... is written when the turn is committed. */
 void hy_events_flush(struct driver *d);
-/* Every second: what there was no room for. */
+/* Every second: event files that are stalled. */
 void hy_events_retry(struct driver *d);
-/* Its trial is not finished before it is written. */
+/* Then the trial has not ended yet. */
 bool hy_events_are_stalled(const struct trial *t);
 /* At the end of the driver: what was never committed is not written. */
-void hy_events_drop(struct driver *d);
-/* Is everything of trials that are over in its file? */
-bool hy_events_written(const struct driver *d);
+void hy_events_discard(struct driver *d);
+/* The event files of all trials that have ended are complete. */
+bool hy_events_all_written(const struct driver *d);
 
 /* ---- clients.c ---- */
 int hy_clients_open(struct driver *d, struct hy_err *err);
-/* Packs an update of what the driver knows now, if one is due ... */
+/* Packs an update if one is due ... */
 void hy_clients_prepare(struct driver *d);
-/* ... and sends it, when all that it tells is committed. */
+/* ... and sends it when the turn is committed. */
 void hy_clients_send(struct driver *d);
-/* The run has ended: the last update, to all. */
+/* The run has ended: sends the last update to all. */
 void hy_clients_end(struct driver *d);
-/* Sends driver.notice to all. */
+/* Sends driver.stalls.notice to all. */
 void hy_clients_notify(struct driver *d);
 int hy_client_send(struct client *c, const Hy__ClientAnswer *answer);
 
-/* ---- replay.c ---- */
-int hy_run_replay(struct driver *d, struct hy_err *err);
+/* ---- resume.c ---- */
+/* Repeats the search as the store has it, and queues what has not ended. */
+int hy_run_restore(struct driver *d, struct hy_err *err);
 
 /* ---- snapshot.c ---- */
-/* Of a run whose end is committed; only the first call does something. */
+/* Of a run whose end is committed; only the first call has an effect. */
 void hy_snapshot_begin(struct driver *d);
 bool hy_snapshot_is_over(const struct driver *d);
 void hy_snapshot_free(struct driver *d);
 
-/* ---- remote.c: a project on HDFS; all do nothing for one that is just a folder ---- */
+/* ---- hdfs_mirror.c: a project on HDFS; without one, all functions do nothing ---- */
 /* Blocks: for the start of a run. */
-int hy_remote_open(struct driver *d, struct hy_err *err);
-void hy_remote_tick(struct driver *d, int64_t now);
-/* Of a run that has ended: all its files are there, or it is no use to wait. */
-bool hy_remote_is_over(struct driver *d);
-/* The run's folder as people know it. */
-const char *hy_remote_logdir(const struct driver *d);
-/* What waits for HDFS in the pool gives up; then the loop comes to its end, and it can be freed. */
-void hy_remote_stop(struct driver *d);
-void hy_remote_free(struct driver *d);
+int hy_mirror_open(struct driver *d, struct hy_err *err);
+void hy_mirror_tick(struct driver *d, int64_t now);
+/* After the end of the run: all files are copied, or retrying is pointless. */
+bool hy_mirror_is_complete(struct driver *d);
+/* The run's directory, as users see it. */
+const char *hy_mirror_logdir(const struct driver *d);
+/* Work in the thread pool that waits for HDFS gives up, so that the loop can end. */
+void hy_mirror_stop(struct driver *d);
+void hy_mirror_free(struct driver *d);
 
 #endif

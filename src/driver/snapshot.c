@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The snapshots of a run that has ended: all of it beside the store, in case
- * that store.db is lost; and, where others do not find the store, one with its
- * logs, from which its environment and its function are left out.
+ * The snapshots of a run that has ended: a complete one next to the store, in
+ * case store.db is lost; and, where others cannot read the store, one with the
+ * logs, without the run's environment and function.
  *
- * They are written in the thread pool, over a connection of their own, so that
- * the loop goes on meanwhile, however many trials there were.
+ * They are written in the thread pool over a separate connection to the store,
+ * so that the loop is not blocked, however many trials there were.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,14 +20,14 @@ struct snapshot {
     uv_work_t work;
     char *project;
     int64_t run;
-    char *shared; /* where the one with the logs goes; NULL: nowhere */
+    char *shared; /* the path of the snapshot with the logs; NULL: none */
     uint8_t *spec;
     size_t spec_len;
     struct hy_err err;
     bool is_over;
 };
 
-/* What others may know of how it was run. */
+/* The part of the spec that others may read. */
 static int pack_shared(const Hy__RunSpec *spec, uint8_t **ret, size_t *ret_len)
 {
     Hy__RunSpec copy = *spec;
@@ -59,7 +59,7 @@ int hy_run_share(const void *spec, size_t n, void **ret, size_t *ret_n)
     return rc;
 }
 
-static void write_both(uv_work_t *work)
+static void write_snapshots(uv_work_t *work)
 {
     struct snapshot *p = work->data;
     struct hy_store *s = NULL;
@@ -72,14 +72,14 @@ static void write_both(uv_work_t *work)
     hy_store_close(s);
 }
 
-static void written(uv_work_t *work, int status)
+static void on_written(uv_work_t *work, int status)
 {
     struct snapshot *p = work->data;
 
     (void)status;
     p->is_over = true;
     if (p->err.code)
-        hy_run_note(p->driver, "no snapshot of this run is kept: %s", p->err.text);
+        hy_run_note(p->driver, "no snapshot of this run was written: %s", p->err.text);
 }
 
 static struct snapshot *snapshot_new(struct driver *d)
@@ -103,13 +103,13 @@ static struct snapshot *snapshot_new(struct driver *d)
 
 void hy_snapshot_begin(struct driver *d)
 {
-    if (d->has_snapshot || d->store_broken)
+    if (d->snapshot_begun || d->commit.is_broken)
         return;
-    d->has_snapshot = true;
+    d->snapshot_begun = true;
     d->snapshot = snapshot_new(d);
     if (!d->snapshot)
-        hy_run_note(d, "no snapshot of this run is kept: out of memory");
-    else if (uv_queue_work(&d->loop, &d->snapshot->work, write_both, written) < 0)
+        hy_run_note(d, "no snapshot of this run was written: out of memory");
+    else if (uv_queue_work(&d->loop, &d->snapshot->work, write_snapshots, on_written) < 0)
         d->snapshot->is_over = true;
 }
 

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A training: its trials are ranks, which start together and need each other.
+ * A training: its trials are ranks, which start together and depend on each
+ * other.
  *
- * All are placed at once, as a gang, or none is; from then on each is a task of
- * its own to the schedule. When one dies, however, and the training is not
- * elastic, the others are told (ranks.c), have five seconds to end by
- * themselves, and are killed. When all are over, all start again, or all come
- * to their end: until then a rank that has ended is only TRIAL_OVER, since it
- * may be needed once more.
+ * All ranks are placed at once, as a gang, or none is; from then on each is a
+ * separate task of the schedule. If one dies and the training is not elastic,
+ * the training is aborted: the others are notified (rank_group.c), have five
+ * seconds to end by themselves, and are killed. When all have ended, all are
+ * restarted, or the training ends. Until then a rank that has ended is only
+ * TRIAL_ENDED, since it may be needed again.
  *
- * An elastic training goes on with those that are left. The dead one starts
- * again where there is room, and joins the others then. Only when so few are
- * left that it cannot go on does it end as the other kind.
+ * An elastic training continues with the remaining ranks. The dead one is
+ * restarted where there is room, and then joins the others. Only if fewer ranks
+ * than --min-np remain is it aborted.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@
 
 #define STILL_NEEDED "exit status 0, but the others still needed it"
 
-/* ---- who there is ------------------------------------------------------------------ */
+/* ---- lists of ranks -------------------------------------------------------------------------- */
 
 bool hy_rank_is_alive(const struct trial *t)
 {
@@ -41,14 +42,14 @@ static int by_number(const void *a, const void *b)
 
 struct trial **hy_training_ranks(struct driver *d, size_t *ret_count)
 {
-    struct trial **all = hy_calloc(d->trials.count + 1, sizeof *all), *t;
+    struct trial **all = hy_calloc(d->trials.map.count + 1, sizeof *all), *t;
     size_t n = 0;
 
     if (!all) {
         hy_run_out_of_memory(d);
         return NULL;
     }
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         all[n++] = t;
     qsort(all, n, sizeof(struct trial *), by_number);
     *ret_count = n;
@@ -60,14 +61,14 @@ static size_t count_ranks(const struct driver *d, bool (*which)(const struct tri
     struct trial *t;
     size_t n = 0;
 
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         n += which(t);
     return n;
 }
 
-static bool is_left(const struct trial *t)
+static bool has_not_ended(const struct trial *t)
 {
-    return t->phase != TRIAL_OVER;
+    return t->phase != TRIAL_ENDED;
 }
 
 static bool is_survivor(const struct trial *t)
@@ -77,12 +78,12 @@ static bool is_survivor(const struct trial *t)
 
 static bool is_waiting(const struct trial *t)
 {
-    return hy_rank_is_alive(t) && t->member.waits;
+    return hy_rank_is_alive(t) && t->member.awaits_roster;
 }
 
-/* ---- all at once --------------------------------------------------------------------- */
+/* ---- starting all ranks ---------------------------------------------------------------------- */
 
-/* Of so many. Servers come last: what needs most is placed first. */
+/* Servers come last: the largest need is placed first. */
 static struct hy_need need_of(const struct driver *d, uint32_t size)
 {
     struct hy_need need = hy_run_need(d, NULL);
@@ -115,15 +116,15 @@ void hy_training_pump(struct driver *d)
 {
     struct training *g = &d->training;
 
-    if (g->gang != GANG_GATHERED || d->phase != PHASE_RUNNING || hy_clock_ms() < g->due_ms)
+    if (g->gang != GANG_PENDING || d->phase != PHASE_RUNNING || hy_clock_ms() < g->start_at)
         return;
-    while (d->trials.count < d->spec->ranks)
+    while (d->trials.map.count < d->spec->ranks)
         if (!hy_trial_ask(d))
             return;
     queue_gang(d, d->spec->ranks);
 }
 
-void hy_training_fit(struct driver *d)
+void hy_training_shrink_to_fit(struct driver *d)
 {
     struct training *g = &d->training;
     struct hy_need need = hy_run_need(d, NULL);
@@ -140,22 +141,22 @@ void hy_training_fit(struct driver *d)
     queue_gang(d, *size);
 }
 
-void hy_training_await(struct driver *d, const struct hy_err *why)
+void hy_training_wait_for_machines(struct driver *d, const struct hy_err *why)
 {
-    if (hy_is_training(d) && !d->training.awaits)
-        hy_run_note(d, "the training waits for machines to join: %s", why->text);
-    d->training.awaits = true;
+    if (hy_is_training(d) && !d->training.wait_noted)
+        hy_run_note(d, "waiting for machines to join: %s", why->text);
+    d->training.wait_noted = true;
 }
 
-struct chair {
+struct gang_slot {
     uint32_t role;
     uint64_t agent;
-    size_t at; /* among the gang's seats */
+    size_t at; /* index in the gang's placement */
 };
 
 static int by_agent(const void *a, const void *b)
 {
-    const struct chair *x = a, *y = b;
+    const struct gang_slot *x = a, *y = b;
 
     if (x->role != y->role)
         return x->role < y->role ? -1 : 1;
@@ -165,35 +166,36 @@ static int by_agent(const void *a, const void *b)
 }
 
 /*
- * Ranks of one agent are neighbours, and the agents are in the order in which
- * people named them. The schedule fills them in the order in which they came,
- * with tasks as they are queued: so they are queued to suit. Of a cluster the
- * servers, which come first by number, have the last seats.
+ * Ranks of one agent have consecutive numbers, and agents are in the order in
+ * which the user listed them. The schedule fills agents in the order in which
+ * they joined, with tasks in the order in which they are queued: so they are
+ * queued accordingly. The servers of a cluster have the lowest numbers and the
+ * last places.
  */
-static int queue_in_order(struct driver *d, struct trial **ranks, const struct hy_placement *place)
+static int queue_in_rank_order(struct driver *d, struct trial **ranks, const struct hy_placement *place)
 {
     size_t n = place->count, servers = hy_spec_servers(d->spec);
-    hy_cleanup_free struct chair *chairs = hy_calloc(n, sizeof *chairs);
-    hy_cleanup_free struct trial **sitting = hy_calloc(n, sizeof *sitting);
+    hy_cleanup_free struct gang_slot *slots = hy_calloc(n, sizeof *slots);
+    hy_cleanup_free struct trial **in_slot = hy_calloc(n, sizeof *in_slot);
     int rc = 0;
 
-    if (!chairs || !sitting) {
+    if (!slots || !in_slot) {
         hy_run_out_of_memory(d);
         return -ENOMEM;
     }
     for (size_t i = 0; i < n; i++)
-        chairs[i] = (struct chair){place->assignments[i].role, place->assignments[i].agent, i};
-    qsort(chairs, n, sizeof *chairs, by_agent);
+        slots[i] = (struct gang_slot){place->assignments[i].role, place->assignments[i].agent, i};
+    qsort(slots, n, sizeof *slots, by_agent);
     for (size_t i = 0; i < n; i++)
-        sitting[chairs[i].at] = ranks[(servers + i) % n];
+        in_slot[slots[i].at] = ranks[(servers + i) % n];
     hy_schedule_done(d->schedule, GANG_TASK);
     for (size_t i = 0; i < n && rc == 0; i++)
-        rc = hy_trial_queue(d, sitting[i]);
+        rc = hy_trial_queue(d, in_slot[i]);
     return rc;
 }
 
-/* The tasks that were just queued take the gang's seats. */
-static int seat_all(struct driver *d, struct trial **ranks, struct hy_assignment *seats, size_t n)
+/* The tasks that were just queued take the places of the gang. */
+static int begin_all(struct driver *d, struct trial **ranks, struct hy_assignment *places, size_t n)
 {
     int rc = 0;
 
@@ -201,12 +203,12 @@ static int seat_all(struct driver *d, struct trial **ranks, struct hy_assignment
         struct hy_placement place;
 
         if (hy_schedule_next(d->schedule, &place) != 1) {
-            hy_run_out_of_memory(d); /* there was room for all of them just now */
+            hy_run_out_of_memory(d); /* impossible otherwise: the gang just fitted */
             return -ENOMEM;
         }
-        ranks[i] = hy_map_get(&d->trials, place.task);
-        seats[i] = place.assignments[0];
-        rc = hy_attempt_seat(d, ranks[i], &seats[i]);
+        ranks[i] = hy_map_get(&d->trials.map, place.task);
+        places[i] = place.assignments[0];
+        rc = hy_attempt_begin(d, ranks[i], &places[i]);
     }
     return rc;
 }
@@ -214,55 +216,56 @@ static int seat_all(struct driver *d, struct trial **ranks, struct hy_assignment
 void hy_training_start(struct driver *d, const struct hy_placement *gang)
 {
     size_t all = 0, n = gang->count;
-    hy_cleanup_free struct hy_assignment *seats = hy_calloc(n, sizeof *seats);
+    hy_cleanup_free struct hy_assignment *places = hy_calloc(n, sizeof *places);
     hy_cleanup_free struct trial **ranks = hy_training_ranks(d, &all);
 
     d->training.gang = GANG_STARTED;
-    if (!seats || !ranks || all < n) {
+    if (!places || !ranks || all < n) {
         hy_run_out_of_memory(d);
         return;
     }
-    if (queue_in_order(d, ranks, gang) < 0 || seat_all(d, ranks, seats, n) < 0)
+    if (queue_in_rank_order(d, ranks, gang) < 0 || begin_all(d, ranks, places, n) < 0)
         return;
     for (size_t i = 0; i < n; i++)
-        hy_attempt_send(d, ranks[i], &seats[i]);
-    for (size_t i = n; i < all; i++) /* when there is room */
+        hy_attempt_send(d, ranks[i], &places[i]);
+    for (size_t i = n; i < all; i++) /* started when there is room */
         hy_trial_queue(d, ranks[i]);
 }
 
-bool hy_training_wants(const struct driver *d)
+bool hy_training_needs_ranks(const struct driver *d)
 {
     const struct training *g = &d->training;
 
-    return g->gang == GANG_STARTED && !g->finished && !g->why && count_ranks(d, is_left) < d->spec->ranks_max;
+    return g->gang == GANG_STARTED && !g->has_finished_rank && !g->abort_reason &&
+           count_ranks(d, has_not_ended) < d->spec->ranks_max;
 }
 
-/* ---- the end of all ------------------------------------------------------------------------ */
+/* ---- ending all ranks ------------------------------------------------------------------------ */
 
-static void rank_over(struct driver *d, struct trial *t, enum hy_trial_state verdict, const char *message)
+static void rank_ended(struct driver *d, struct trial *t, enum hy_trial_state result, const char *message)
 {
-    t->phase = TRIAL_OVER;
-    t->member.verdict = verdict;
-    free(t->member.message);
-    t->member.message = message ? hy_strdup(message) : NULL; /* without memory: no message */
+    t->phase = TRIAL_ENDED;
+    t->member.end_state = result;
+    free(t->member.end_message);
+    t->member.end_message = message ? hy_strdup(message) : NULL; /* out of memory: no message */
     d->changed = true;
 }
 
-/* Those that have no process will get none. */
-static void withdraw(struct driver *d, const char *message)
+/* Ranks without a process do not get one any more. */
+static void cancel_unstarted(struct driver *d, const char *message)
 {
     struct trial *t;
 
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));) {
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));) {
         if (t->phase != TRIAL_QUEUED && t->phase != TRIAL_WAITING)
             continue;
         if (t->phase == TRIAL_QUEUED)
             hy_schedule_done(d->schedule, t->number);
         hy_list_remove(&t->waiting);
         if (t->member.death)
-            rank_over(d, t, HY_TRIAL_FAILED, t->member.death);
+            rank_ended(d, t, HY_TRIAL_FAILED, t->member.death);
         else
-            rank_over(d, t, HY_TRIAL_STOPPED, message);
+            rank_ended(d, t, HY_TRIAL_STOPPED, message);
     }
 }
 
@@ -272,63 +275,63 @@ static void end_all(struct driver *d)
     hy_cleanup_free struct trial **ranks = hy_training_ranks(d, &n);
 
     for (size_t i = 0; ranks && i < n; i++)
-        hy_trial_end(d, ranks[i], ranks[i]->member.verdict, ranks[i]->member.message);
+        hy_trial_end(d, ranks[i], ranks[i]->member.end_state, ranks[i]->member.end_message);
 }
 
-/* What is nobody's retry, but must come to an end. */
-static uint32_t setbacks(const uint32_t charged[HY_CHARGES])
+/* Attempts that do not use up --retries, but are limited as well. */
+static uint32_t count_setbacks(const uint32_t charged[HY_CHARGES])
 {
     return charged[HY_CHARGE_LOSS] + charged[HY_CHARGE_SHORTAGE] + charged[HY_CHARGE_GPU_FAULT];
 }
 
-static bool may_start_again(const struct driver *d)
+static bool may_restart_all(const struct driver *d)
 {
     const struct training *g = &d->training;
 
-    if (!g->why || hy_is_elastic(d) || d->spec->fed || d->phase != PHASE_RUNNING)
+    if (!g->abort_reason || hy_is_elastic(d) || d->spec->fed || d->phase != PHASE_RUNNING)
         return false;
-    if (g->charge == HY_CHARGE_FAILURE)
+    if (g->abort_charge == HY_CHARGE_FAILURE)
         return g->charged[HY_CHARGE_FAILURE] < d->spec->retries;
-    return g->charge == HY_CHARGE_NONE || setbacks(g->charged) + 1 < LOSSES_MAX;
+    return g->abort_charge == HY_CHARGE_NONE || count_setbacks(g->charged) + 1 < LOSSES_MAX;
 }
 
-static void start_again(struct driver *d)
+static void restart_all(struct driver *d)
 {
     struct training *g = &d->training;
     const char *all = hy_is_cluster(d) ? "nodes" : "ranks";
     uint32_t failures, lost;
     struct trial *t;
 
-    g->charged[g->charge]++;
+    g->charged[g->abort_charge]++;
     failures = g->charged[HY_CHARGE_FAILURE];
-    lost = g->charged[HY_CHARGE_NONE] + setbacks(g->charged);
-    if (g->charge == HY_CHARGE_FAILURE) {
-        g->due_ms = hy_clock_ms() + hy_backoff_ms(failures);
-        hy_run_note(d, "%s; all %s are started again (%u of %u)", g->why, all, failures, d->spec->retries);
+    lost = g->charged[HY_CHARGE_NONE] + count_setbacks(g->charged);
+    if (g->abort_charge == HY_CHARGE_FAILURE) {
+        g->start_at = hy_clock_ms() + hy_backoff_ms(failures);
+        hy_run_note(d, "%s; all %s are restarted (%u of %u)", g->abort_reason, all, failures, d->spec->retries);
     } else {
-        g->due_ms = hy_clock_ms() + (lost > 1 ? hy_backoff_ms(lost - 1) : 0);
-        hy_run_note(d, "%s; all %s are started again", g->why, all);
+        g->start_at = hy_clock_ms() + (lost > 1 ? hy_backoff_ms(lost - 1) : 0);
+        hy_run_note(d, "%s; all %s are restarted", g->abort_reason, all);
     }
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         t->phase = TRIAL_WAITING;
-    free(hy_take(g->why));
-    g->kill_at = g->dismiss_at = 0;
-    g->finished = false;
-    g->gang = GANG_GATHERED;
+    free(hy_take(g->abort_reason));
+    g->kill_at = d->cluster.dismiss_at = 0;
+    g->has_finished_rank = false;
+    g->gang = GANG_PENDING;
     d->changed = true;
 }
 
-static void reckon_all(struct driver *d)
+static void finish_if_all_ended(struct driver *d)
 {
-    if (count_ranks(d, is_left))
+    if (count_ranks(d, has_not_ended))
         return;
-    if (may_start_again(d))
-        start_again(d);
+    if (may_restart_all(d))
+        restart_all(d);
     else
         end_all(d);
 }
 
-void hy_training_break_take(struct driver *d, const struct trial *cause, enum hy_charge charge, char *why)
+void hy_training_abort_take(struct driver *d, const struct trial *cause, enum hy_charge charge, char *why)
 {
     struct training *g = &d->training;
 
@@ -336,45 +339,45 @@ void hy_training_break_take(struct driver *d, const struct trial *cause, enum hy
         hy_run_out_of_memory(d);
         return;
     }
-    if (g->why || d->phase != PHASE_RUNNING) { /* the first one counts */
+    if (g->abort_reason || d->phase != PHASE_RUNNING) { /* the first cause counts */
         free(why);
         return;
     }
-    hy_info("training breaks cause=%llu why=\"%s\"", (unsigned long long)cause->number, why);
-    g->why = why;
-    g->cause = cause->number;
-    g->charge = charge;
-    g->kill_at = hy_clock_ms() + (hy_is_cluster(d) ? 0 : FAREWELL_MS); /* TensorFlow does not end by itself */
-    hy_ranks_tell_all(d, cause, why);
-    withdraw(d, why);
+    hy_info("training is aborted cause=%llu why=\"%s\"", (unsigned long long)cause->number, why);
+    g->abort_reason = why;
+    g->abort_cause = cause->number;
+    g->abort_charge = charge;
+    g->kill_at = hy_clock_ms() + (hy_is_cluster(d) ? 0 : ABORT_GRACE_MS); /* TensorFlow does not end by itself */
+    hy_ranks_notify_lost(d, cause, why);
+    cancel_unstarted(d, why);
 }
 
-void hy_training_blame(struct driver *d, struct trial *t)
+void hy_training_fail_rank(struct driver *d, struct trial *t)
 {
-    if (t->phase == TRIAL_OVER)
-        rank_over(d, t, HY_TRIAL_FAILED, STILL_NEEDED);
+    if (t->phase == TRIAL_ENDED)
+        rank_ended(d, t, HY_TRIAL_FAILED, STILL_NEEDED);
     else if (!t->member.death)
-        t->member.death = hy_strdup(STILL_NEEDED); /* without memory: it counts as done */
+        t->member.death = hy_strdup(STILL_NEEDED); /* out of memory: it counts as done */
 }
 
 void hy_training_finish(struct driver *d)
 {
-    const char *why = d->training.why;
+    const char *why = d->training.abort_reason;
 
-    if (!why && d->done == 0)
-        why = hy_is_cluster(d) ? "no node ended well" : "no rank ended well";
+    if (!why && d->trials.done == 0)
+        why = hy_is_cluster(d) ? "no node succeeded" : "no rank succeeded";
     hy_run_finish(d, why ? HY_RUN_FAILED : HY_RUN_DONE, why);
 }
 
-/* An elastic training waits for machines, unless somebody has said for how long. */
-static void check_enough(struct driver *d, int64_t now)
+/* An elastic training waits for machines, by default without a limit. */
+static void check_elastic_timeout(struct driver *d, int64_t now)
 {
     struct training *g = &d->training;
     size_t alive = count_ranks(d, hy_rank_is_alive);
     struct hy_err err = {0};
 
-    if (!d->spec->elastic_timeout_ms || d->phase != PHASE_RUNNING || g->finished || g->why || d->stalls ||
-        alive >= d->spec->ranks_min) {
+    if (!d->spec->elastic_timeout_ms || d->phase != PHASE_RUNNING || g->has_finished_rank || g->abort_reason ||
+        d->stalls.count || alive >= d->spec->ranks_min) {
         g->too_few_since = 0;
         return;
     }
@@ -382,7 +385,8 @@ static void check_enough(struct driver *d, int64_t now)
         g->too_few_since = now;
     if (now - g->too_few_since < d->spec->elastic_timeout_ms)
         return;
-    hy_err_set(&err, -ETIMEDOUT, "for %lld s there %s %zu rank%s, and --min-np asks for %u; --elastic-timeout ends the training",
+    hy_err_set(&err, -ETIMEDOUT, "for %lld s there %s %zu rank%s, but --min-np is %u; --elastic-timeout ends the "
+               "training",
                (long long)d->spec->elastic_timeout_ms / 1000, alive == 1 ? "was" : "were", alive, alive == 1 ? "" : "s",
                d->spec->ranks_min);
     hy_run_fail(d, &err);
@@ -394,109 +398,110 @@ void hy_training_tick(struct driver *d, int64_t now)
     struct trial *t;
 
     hy_nodes_tick(d, now);
-    check_enough(d, now);
-    if (g->kill_at && d->stalls)
-        g->kill_at = now + FAREWELL_MS; /* they have not been told yet */
+    check_elastic_timeout(d, now);
+    if (g->kill_at && d->stalls.count)
+        g->kill_at = now + ABORT_GRACE_MS; /* they have not been notified yet */
     if (!g->kill_at || now < g->kill_at)
         return;
     g->kill_at = 0;
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         if (hy_rank_is_alive(t) && !t->killed)
             hy_trial_kill(d, t);
 }
 
-/* ---- the end of one, when it is elastic ------------------------------------------------------- */
+/* ---- ending one rank of an elastic training -------------------------------------------------- */
 
-static void doom(struct driver *d, const struct trial *cause)
+static void abort_too_few(struct driver *d, const struct trial *cause)
 {
     uint32_t least = d->spec->ranks_min;
-    size_t left = count_ranks(d, is_left);
+    size_t left = count_ranks(d, has_not_ended);
     const char *how = cause->member.death ? cause->member.death : "ranks have ended";
 
-    hy_training_break_take(d, cause, HY_CHARGE_FAILURE,
-                           hy_asprintf("%s; the training needs %u rank%s and has %zu left", how, least,
+    hy_training_abort_take(d, cause, HY_CHARGE_FAILURE,
+                           hy_asprintf("%s; the training needs %u rank%s, but only %zu remain", how, least,
                                        least == 1 ? "" : "s", left));
 }
 
-/* It came when the others were done. */
-static void dismiss_newcomers(struct driver *d)
+/* They joined when the others had finished. */
+static void dismiss_late_ranks(struct driver *d)
 {
     struct trial *t;
 
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         if (hy_rank_is_alive(t) && !t->killed)
             hy_trial_kill(d, t);
 }
 
-static void reckon_elastic(struct driver *d, const struct trial *last)
+static void check_elastic(struct driver *d, const struct trial *last)
 {
     struct training *g = &d->training;
     size_t left, waiting;
 
-    if (g->finished)
-        withdraw(d, "the others were done before it was started again");
-    left = count_ranks(d, is_left);
+    if (g->has_finished_rank)
+        cancel_unstarted(d, "the other ranks were done before it was restarted");
+    left = count_ranks(d, has_not_ended);
     waiting = count_ranks(d, is_waiting);
-    if (!g->finished && left < d->spec->ranks_min)
-        doom(d, last);
-    else if (g->finished && left && !count_ranks(d, is_survivor))
-        dismiss_newcomers(d);
-    else if (g->finished && left == waiting && left && left < d->spec->ranks_min)
-        doom(d, last);
+    if (!g->has_finished_rank && left < d->spec->ranks_min)
+        abort_too_few(d, last);
+    else if (g->has_finished_rank && left && !count_ranks(d, is_survivor))
+        dismiss_late_ranks(d);
+    else if (g->has_finished_rank && left == waiting && left && left < d->spec->ranks_min)
+        abort_too_few(d, last);
     else
-        hy_ranks_form(d);
-    reckon_all(d);
+        hy_ranks_form_group(d);
+    finish_if_all_ended(d);
 }
 
-/* Unless it is limited it is tried as long as the others can do without it. */
-static bool may_rise(const struct driver *d, const struct trial *t, enum hy_charge charge)
+/* Without --retries a rank is restarted as long as enough others run. */
+static bool may_retry_rank(const struct driver *d, const struct trial *t, enum hy_charge charge)
 {
-    if (d->training.finished || d->training.why)
+    if (d->training.has_finished_rank || d->training.abort_reason)
         return false;
     if (charge != HY_CHARGE_FAILURE)
-        return charge == HY_CHARGE_NONE || setbacks(t->charged) < LOSSES_MAX;
+        return charge == HY_CHARGE_NONE || count_setbacks(t->charged) < LOSSES_MAX;
     if (d->spec->retries)
         return t->charged[HY_CHARGE_FAILURE] <= d->spec->retries;
     return count_ranks(d, hy_rank_is_alive) >= d->spec->ranks_min;
 }
 
-static void rise_or_stay(struct driver *d, struct trial *t, enum hy_charge charge, const char *message)
+static void retry_or_fail_rank(struct driver *d, struct trial *t, enum hy_charge charge, const char *message)
 {
     uint32_t failures = t->charged[HY_CHARGE_FAILURE];
+    uint32_t losses = t->charged[HY_CHARGE_NONE] + count_setbacks(t->charged);
     const char *how = t->member.death ? t->member.death : message;
 
-    if (may_rise(d, t, charge)) {
-        hy_run_note(d, "%s; it is started again", how);
-        hy_trial_back_off(d, t, charge == HY_CHARGE_FAILURE ? failures : t->charged[HY_CHARGE_NONE] + setbacks(t->charged));
+    if (may_retry_rank(d, t, charge)) {
+        hy_run_note(d, "%s; it is restarted", how);
+        hy_trial_backoff(d, t, charge == HY_CHARGE_FAILURE ? failures : losses);
     } else {
-        hy_run_note(d, "%s; it is not started again", how);
-        rank_over(d, t, HY_TRIAL_FAILED, message);
+        hy_run_note(d, "%s; it is not restarted", how);
+        rank_ended(d, t, HY_TRIAL_FAILED, message);
     }
 }
 
-/* ---- the end of one --------------------------------------------------------------------------- */
+/* ---- ending one rank ------------------------------------------------------------------------- */
 
-struct verdict {
+struct result {
     enum hy_attempt_state attempt;
     enum hy_trial_state trial;
     enum hy_charge charge; /* if it has failed */
-    char text[1024]; /* "": nothing is wrong */
+    char text[1024]; /* "": no fault */
 };
 
-static void reckon_rank(struct driver *d, struct trial *t, const struct verdict *v)
+static void apply_elastic_result(struct driver *d, struct trial *t, const struct result *v)
 {
     const char *message = *v->text ? v->text : NULL;
 
-    d->training.finished |= v->trial == HY_TRIAL_DONE;
+    d->training.has_finished_rank |= v->trial == HY_TRIAL_DONE;
     if (v->trial == HY_TRIAL_FAILED)
-        rise_or_stay(d, t, v->charge, message);
+        retry_or_fail_rank(d, t, v->charge, message);
     else
-        rank_over(d, t, v->trial, message);
-    reckon_elastic(d, t);
+        rank_ended(d, t, v->trial, message);
+    check_elastic(d, t);
 }
 
-/* Ends the attempt, and says what follows for it and the others. */
-static void reckon(struct driver *d, struct trial *t, const struct verdict *v)
+/* Ends the attempt, and continues, restarts or ends the training. */
+static void apply_result(struct driver *d, struct trial *t, const struct result *v)
 {
     const char *message = *v->text ? v->text : NULL;
 
@@ -504,29 +509,29 @@ static void reckon(struct driver *d, struct trial *t, const struct verdict *v)
         return;
     if (d->phase != PHASE_RUNNING) {
         hy_trial_end(d, t, v->trial, message);
-    } else if (hy_is_elastic(d) && !d->training.why) {
-        reckon_rank(d, t, v);
+    } else if (hy_is_elastic(d) && !d->training.abort_reason) {
+        apply_elastic_result(d, t, v);
     } else {
-        d->training.finished |= v->trial == HY_TRIAL_DONE && hy_node_has_rank(d->spec, t->number);
-        rank_over(d, t, v->trial, message);
-        hy_training_check(d);
-        hy_nodes_reckon(d);
-        reckon_all(d);
+        d->training.has_finished_rank |= v->trial == HY_TRIAL_DONE && hy_node_has_rank(d->spec, t->number);
+        rank_ended(d, t, v->trial, message);
+        hy_training_check_deadlock(d);
+        hy_nodes_check_done(d);
+        finish_if_all_ended(d);
     }
 }
 
-void hy_training_check(struct driver *d)
+void hy_training_check_deadlock(struct driver *d)
 {
     struct trial *t, *over = NULL;
     char name[HY_NODE_NAME_MAX];
 
-    if (hy_is_elastic(d) || d->training.why)
+    if (hy_is_elastic(d) || d->training.abort_reason)
         return;
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
-        over = t->phase == TRIAL_OVER && hy_node_has_rank(d->spec, t->number) ? t : over;
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
+        over = t->phase == TRIAL_ENDED && hy_node_has_rank(d->spec, t->number) ? t : over;
     if (over && count_ranks(d, is_waiting))
-        hy_training_break_take(d, over, HY_CHARGE_FAILURE,
-                               hy_asprintf("%s %s has ended, and the others wait for it to join them",
+        hy_training_abort_take(d, over, HY_CHARGE_FAILURE,
+                               hy_asprintf("%s %s has ended, but the others wait for it to join",
                                            hy_is_cluster(d) ? "node" : "rank",
                                            hy_node_name(d->spec, over->number, name)));
 }
@@ -535,10 +540,10 @@ static bool ended_well(const struct driver *d, const struct trial *t, const Hy__
 {
     if (e->outcome != HY__ENDED__OUTCOME__EXITED || e->code != 0)
         return false;
-    return t->member.left || !hy_ranks_has_others(d, t);
+    return t->member.has_left || !hy_ranks_has_others(d, t);
 }
 
-static void describe(const struct trial *t, const Hy__Ended *e, char *text, size_t size)
+static void describe_end(const struct trial *t, const Hy__Ended *e, char *text, size_t size)
 {
     if (e->outcome == HY__ENDED__OUTCOME__NOT_STARTED)
         snprintf(text, size, "could not be started: %s", e->message);
@@ -560,41 +565,41 @@ void hy_training_ended(struct driver *d, struct trial *t)
 
     if (t->member.death || e->outcome == HY__ENDED__OUTCOME__KILLED || ended_well(d, t, e))
         return;
-    describe(t, e, how, sizeof how);
-    hy_ranks_died(d, t, hy_trial_charge(e), how);
+    describe_end(t, e, how, sizeof how);
+    hy_rank_died(d, t, hy_trial_charge(e), how);
 }
 
-static bool has_fallen(const struct driver *d, const struct trial *t)
+static bool was_aborted(const struct driver *d, const struct trial *t)
 {
-    return d->training.why && d->training.cause != t->number;
+    return d->training.abort_reason && d->training.abort_cause != t->number;
 }
 
-void hy_rank_end(struct driver *d, struct trial *t, const char *why)
+void hy_rank_displace(struct driver *d, struct trial *t, const char *why)
 {
     char how[160];
 
     snprintf(how, sizeof how, "was ended: %s", why);
     t->member.displaced = true;
-    hy_ranks_died(d, t, HY_CHARGE_NONE, how);
+    hy_rank_died(d, t, HY_CHARGE_NONE, how);
     hy_trial_kill(d, t);
 }
 
 /* It may run again where there is room. */
-static struct verdict displaced(const struct trial *t)
+static struct result displaced(const struct trial *t)
 {
-    struct verdict v = {HY_ATTEMPT_LOST, HY_TRIAL_FAILED, HY_CHARGE_NONE, "its machine had no room for it any more"};
+    struct result v = {HY_ATTEMPT_LOST, HY_TRIAL_FAILED, HY_CHARGE_NONE, "its machine has no slot for it any more"};
 
     if (t->member.death)
         snprintf(v.text, sizeof v.text, "%s", t->member.death);
     return v;
 }
 
-static struct verdict judge(struct driver *d, struct trial *t)
+static struct result evaluate_attempt(struct driver *d, struct trial *t)
 {
     const Hy__Ended *e = t->ended->ended;
-    struct verdict v = {HY_ATTEMPT_DONE, HY_TRIAL_DONE, hy_trial_charge(e), ""};
-    const bool has_gone = t->member.dismissed && !d->training.why;
-    const char *fault = has_gone ? NULL : hy_trial_fault(d, t, e, v.text, sizeof v.text);
+    struct result v = {HY_ATTEMPT_DONE, HY_TRIAL_DONE, hy_trial_charge(e), ""};
+    const bool has_gone = t->member.dismissed && !d->training.abort_reason;
+    const char *fault = has_gone ? NULL : hy_trial_find_fault(d, t, e, v.text, sizeof v.text);
 
     if (!fault && !t->member.death)
         return v;
@@ -602,38 +607,38 @@ static struct verdict judge(struct driver *d, struct trial *t)
     v.trial = HY_TRIAL_FAILED;
     if (!fault)
         snprintf(v.text, sizeof v.text, STILL_NEEDED);
-    if (!has_fallen(d, t) && e->outcome != HY__ENDED__OUTCOME__KILLED)
+    if (!was_aborted(d, t) && e->outcome != HY__ENDED__OUTCOME__KILLED)
         return v;
     v.attempt = HY_ATTEMPT_STOPPED;
     v.trial = HY_TRIAL_STOPPED;
-    if (has_fallen(d, t))
-        snprintf(v.text, sizeof v.text, "ended because %s", d->training.why);
+    if (was_aborted(d, t))
+        snprintf(v.text, sizeof v.text, "ended because %s", d->training.abort_reason);
     else
         snprintf(v.text, sizeof v.text, "%s",
-                 d->phase == PHASE_RUNNING ? "the others were done before it had joined them" : "stopped");
+                 d->phase == PHASE_RUNNING ? "the others were done before it joined" : "stopped");
     return v;
 }
 
-void hy_training_settle(struct driver *d, struct trial *t)
+void hy_training_process_end(struct driver *d, struct trial *t)
 {
     const Hy__Ended *e = t->ended->ended;
-    struct verdict v = t->member.displaced && d->phase == PHASE_RUNNING ? displaced(t) : judge(d, t);
+    struct result v = t->member.displaced && d->phase == PHASE_RUNNING ? displaced(t) : evaluate_attempt(d, t);
 
     if (hy_is_elastic(d) && v.trial == HY_TRIAL_FAILED && v.charge == HY_CHARGE_FAILURE && d->phase == PHASE_RUNNING)
-        hy_agents_cool_down(d, t->agent);
+        hy_agents_start_cooldown(d, t->agent);
     if (hy_trial_store_metrics(d, t, t->attempt, -1, e->n_metrics, e->metrics) == 0)
-        reckon(d, t, &v);
+        apply_result(d, t, &v);
 }
 
 void hy_training_lost(struct driver *d, struct trial *t, bool died, const char *why)
 {
-    struct verdict v = {.attempt = HY_ATTEMPT_LOST, .charge = died ? HY_CHARGE_LOSS : HY_CHARGE_NONE};
+    struct result v = {.attempt = HY_ATTEMPT_LOST, .charge = died ? HY_CHARGE_LOSS : HY_CHARGE_NONE};
     char how[600];
 
     v.trial = d->phase == PHASE_RUNNING ? HY_TRIAL_FAILED : HY_TRIAL_STOPPED;
     snprintf(how, sizeof how, "is lost: its agent is gone (%s)", why);
-    hy_ranks_died(d, t, v.charge, how);
+    hy_rank_died(d, t, v.charge, how);
     snprintf(v.text, sizeof v.text, "its agent was lost: %s", why);
     t->has_value = false;
-    reckon(d, t, &v);
+    apply_result(d, t, &v);
 }

@@ -9,15 +9,15 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "driver/names.h"
+#include "driver/params_text.h"
 #include "driver/run.h"
 
-#define STARTS_MAX 1000          /* asks and starts in one turn: an agent may claim any number of slots */
+#define STARTS_MAX 1000          /* asks and starts in one turn: an agent may report any number of slots */
 #define BACKOFF_FIRST_MS 1000
 #define BACKOFF_MAX_MS 60000
-#define HELD_MAX 300             /* of what it waits for */
+#define WAITS_FOR_MAX 300             /* bytes of the reason that is shown */
 
-/* ---- a trial's memory ----------------------------------------------------------- */
+/* ---- allocation ------------------------------------------------------------------------------ */
 
 struct trial *hy_trial_new(struct driver *d, uint64_t number, const struct hy_value *values)
 {
@@ -34,7 +34,7 @@ struct trial *hy_trial_new(struct driver *d, uint64_t number, const struct hy_va
     if (t->values)
         memcpy(t->values, values, d->space.count * sizeof *values);
     t->params = hy_params_json(&d->space, values);
-    if (!t->values || !t->params || hy_map_put(&d->trials, number, t) < 0) {
+    if (!t->values || !t->params || hy_map_put(&d->trials.map, number, t) < 0) {
         hy_trial_free(d, t);
         return NULL;
     }
@@ -43,25 +43,25 @@ struct trial *hy_trial_new(struct driver *d, uint64_t number, const struct hy_va
 
 void hy_trial_free(struct driver *d, struct trial *t)
 {
-    if (hy_map_get(&d->trials, t->number) == t)
-        hy_map_remove(&d->trials, t->number);
+    if (hy_map_get(&d->trials.map, t->number) == t)
+        hy_map_remove(&d->trials.map, t->number);
     hy_list_remove(&t->on_agent);
     hy_list_remove(&t->waiting);
     if (t->ended)
         hy__control__free_unpacked(t->ended, NULL);
-    hy_events_forget(d, t);
-    hy_ranks_forget(t);
-    free(t->held);
-    free(t->spoiled);
+    hy_events_detach(d, t);
+    hy_rank_reset(t);
+    free(t->waits_for);
+    free(t->lost_file);
     free(t->values);
     free(t->params);
     free(t->dir);
     free(t);
 }
 
-int hy_run_best(struct driver *d, const struct hy_trial_row *row)
+int hy_run_update_best(struct driver *d, const struct hy_trial_row *row)
 {
-    struct best *b = &d->best;
+    struct best *b = &d->trials.best;
     char *params, *dir;
 
     if (b->number && !(d->spec->maximize ? row->value > b->value : row->value < b->value))
@@ -75,12 +75,13 @@ int hy_run_best(struct driver *d, const struct hy_trial_row *row)
     }
     free(b->params);
     free(b->dir);
-    *b = (struct best){.number = (uint64_t)row->number, .ended_seq = row->ended_seq, .value = row->value, .params = params, .dir = dir,
-                       .elapsed_ms = row->ended - row->started, .attempts = (uint32_t)row->attempts};
+    *b = (struct best){.number = (uint64_t)row->number, .ended_seq = row->ended_seq, .value = row->value,
+                       .params = params, .dir = dir, .elapsed_ms = row->ended - row->started,
+                       .attempts = (uint32_t)row->attempts};
     return 0;
 }
 
-/* ---- ask -------------------------------------------------------------------------- */
+/* ---- asking the search ----------------------------------------------------------------------- */
 
 int hy_trial_queue(struct driver *d, struct trial *t)
 {
@@ -89,7 +90,7 @@ int hy_trial_queue(struct driver *d, struct trial *t)
 
     t->phase = TRIAL_QUEUED;
     if (hy_is_training(d) && d->training.gang != GANG_STARTED)
-        return 0; /* with all others */
+        return 0; /* together with all other ranks */
     rc = hy_schedule_submit(d->schedule, t->number, &need);
     if (rc < 0)
         hy_run_out_of_memory(d);
@@ -101,13 +102,13 @@ int hy_run_take_dir(struct driver *d, const char *dir)
     static char taken;
     uint64_t key = hy_hash(dir, strlen(dir));
 
-    if (hy_map_get(&d->dirs, key))
+    if (hy_map_get(&d->trials.dirs, key))
         return -EEXIST;
-    return hy_map_put(&d->dirs, key, &taken);
+    return hy_map_put(&d->trials.dirs, key, &taken);
 }
 
-/* A name that no other trial has: two may have the same parameters. Two names
- * with the same hash count as one; then the second is longer than it need be. */
+/* A name that no other trial has: two trials may have the same parameters. Two names with the same hash count as
+ * equal; then the second one is longer than necessary. */
 static char *name_dir(struct driver *d, const struct trial *t)
 {
     char *dir = hy_params_dir(&d->space, t->values, t->number);
@@ -125,11 +126,11 @@ static char *name_dir(struct driver *d, const struct trial *t)
 static int add_to_store(struct driver *d, struct trial *t)
 {
     struct hy_trial_row row = {.number = (int64_t)t->number, .params = t->params, .state = HY_TRIAL_RUNNING,
-                               .started = hy_clock_wall_ms(), .asked_seq = ++d->seq};
+                               .started = hy_clock_wall_ms(), .asked_seq = ++d->trials.seq};
 
     t->asked_wall = row.started;
     row.dir = t->dir = name_dir(d, t);
-    return hy_run_recorded(d, t->dir ? hy_changes_trial_add(&d->commit.recorded, &row) : -ENOMEM);
+    return hy_run_check_recorded(d, t->dir ? hy_changes_trial_add(&d->commit.recorded, &row) : -ENOMEM);
 }
 
 int hy_trial_ask(struct driver *d)
@@ -139,12 +140,12 @@ int hy_trial_ask(struct driver *d)
     uint64_t number;
     int rc;
 
-    if (d->search_over || d->phase != PHASE_RUNNING)
+    if (d->trials.search_over || d->phase != PHASE_RUNNING)
         return 0;
     values = hy_calloc(d->space.count + 1, sizeof *values);
     rc = values ? hy_search_ask(d->search, &number, values) : -ENOMEM;
     if (rc == -ENODATA) {
-        d->search_over = true;
+        d->trials.search_over = true;
         return 0;
     }
     if (rc == 0)
@@ -157,20 +158,20 @@ int hy_trial_ask(struct driver *d)
     return add_to_store(d, t) == 0 && hy_trial_queue(d, t) == 0;
 }
 
-/* ---- place -------------------------------------------------------------------------- */
+/* ---- placing trials -------------------------------------------------------------------------- */
 
 static void start_at(struct driver *d, const struct hy_placement *place)
 {
-    struct trial *t = hy_map_get(&d->trials, place->task);
+    struct trial *t = hy_map_get(&d->trials.map, place->task);
 
     if (place->task == GANG_TASK)
         hy_training_start(d, place);
-    else if (hy_attempt_seat(d, t, &place->assignments[0]) == 0)
+    else if (hy_attempt_begin(d, t, &place->assignments[0]) == 0)
         hy_attempt_send(d, t, &place->assignments[0]);
 }
 
-/* Those that wait for a whole agent or a whole GPU must not keep the rest of the machines idle. */
-static bool fits_beside_those_that_wait(struct driver *d)
+/* Trials that wait for a whole agent or a whole GPU must not leave the other machines idle. */
+static bool fits_beside_waiting(struct driver *d)
 {
     struct hy_need need = hy_run_need(d, NULL);
     int rc = hy_is_training(d) ? 0 : hy_schedule_fits(d->schedule, &need);
@@ -186,13 +187,13 @@ static bool has_free_slot(struct driver *d)
 
     hy_schedule_stats(d->schedule, &s);
     if (s.waiting > 0)
-        return fits_beside_those_that_wait(d);
+        return fits_beside_waiting(d);
     if (s.slots_used >= s.slots)
         return false;
     return d->spec->parallel == 0 || s.running < d->spec->parallel;
 }
 
-/* Of ranks it is the first one's value that counts. */
+/* Only the first rank's value counts. */
 static bool is_measured(const struct driver *d, const struct trial *t)
 {
     if (!hy_is_training(d))
@@ -200,16 +201,17 @@ static bool is_measured(const struct driver *d, const struct trial *t)
     return *d->spec->metric && hy_node_has_rank(d->spec, t->number) && hy_node_rank(d->spec, t->number) == 0;
 }
 
-/* How many trials it concerns is only known at the end; the first of them was noted when it ended. */
+/* The number is only known at the end; the first such trial was noted when it ended. */
 static void note_without_metric(struct driver *d)
 {
-    if (!d->no_metric_noted || d->done < 2)
+    if (!d->trials.no_metric_noted || d->trials.done < 2)
         return;
-    if (d->without_metric >= d->done)
-        hy_run_note(d, "none of the %llu trials that are done has a metric, so there is no best trial", (unsigned long long)d->done);
+    if (d->trials.without_metric >= d->trials.done)
+        hy_run_note(d, "none of the %llu finished trials has a metric, so there is no best trial",
+                    (unsigned long long)d->trials.done);
     else
-        hy_run_note(d, "%llu of the %llu trials that are done have no metric", (unsigned long long)d->without_metric,
-                    (unsigned long long)d->done);
+        hy_run_note(d, "%llu of the %llu finished trials have no metric", (unsigned long long)d->trials.without_metric,
+                    (unsigned long long)d->trials.done);
 }
 
 static void finish(struct driver *d, enum hy_run_state state, const char *message)
@@ -218,12 +220,12 @@ static void finish(struct driver *d, enum hy_run_state state, const char *messag
     hy_run_finish(d, state, message);
 }
 
-/* Asks no further ahead than there are free slots: the newest answers count. */
+/* Never asks for more trials than there are free slots, so that the search can use the latest results. */
 void hy_trials_pump(struct driver *d)
 {
     if (hy_is_training(d))
         hy_training_pump(d);
-    for (int i = 0; d->phase == PHASE_RUNNING && !d->stalls && i < STARTS_MAX; i++) {
+    for (int i = 0; d->phase == PHASE_RUNNING && !d->stalls.count && i < STARTS_MAX; i++) {
         struct hy_placement place;
         int rc = hy_schedule_next(d->schedule, &place);
 
@@ -231,20 +233,20 @@ void hy_trials_pump(struct driver *d)
             hy_run_out_of_memory(d);
         else if (rc == 1)
             start_at(d, &place);
-        else if (!has_free_slot(d) || (hy_is_training(d) && !hy_training_wants(d)) || !hy_trial_ask(d))
+        else if (!has_free_slot(d) || (hy_is_training(d) && !hy_training_needs_ranks(d)) || !hy_trial_ask(d))
             break;
     }
-    if (d->phase == PHASE_RUNNING && d->trials.count == 0 && hy_is_training(d) && hy_events_written(d))
+    if (d->phase == PHASE_RUNNING && d->trials.map.count == 0 && hy_is_training(d) && hy_events_all_written(d))
         hy_training_finish(d);
-    if (d->phase == PHASE_RUNNING && d->search_over && d->trials.count == 0 && hy_events_written(d))
-        finish(d, d->failed && !d->done ? HY_RUN_FAILED : HY_RUN_DONE, NULL);
-    if (d->phase == PHASE_STOPPING && d->trials.count == 0 && hy_events_written(d))
+    if (d->phase == PHASE_RUNNING && d->trials.search_over && d->trials.map.count == 0 && hy_events_all_written(d))
+        finish(d, d->trials.failed && !d->trials.done ? HY_RUN_FAILED : HY_RUN_DONE, NULL);
+    if (d->phase == PHASE_STOPPING && d->trials.map.count == 0 && hy_events_all_written(d))
         finish(d, HY_RUN_STOPPED, "stopped");
 }
 
-/* ---- end ---------------------------------------------------------------------------- */
+/* ---- ending attempts and trials -------------------------------------------------------------- */
 
-/* An agent that sends more is cut short. */
+/* Longer texts of an agent are cut. */
 static const char *detail_of(Hy__Ended *e)
 {
     if (strlen(e->detail) > HY_REPORT_LIMIT)
@@ -255,7 +257,7 @@ static const char *detail_of(Hy__Ended *e)
 int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_state state, enum hy_charge charge,
                          const char *message)
 {
-    Hy__Control *ended = hy_take(t->ended); /* the row's texts are in it */
+    Hy__Control *ended = hy_take(t->ended); /* owns the strings of the row */
     Hy__Ended *e = ended ? ended->ended : NULL;
     struct hy_attempt_row row = {.trial = (int64_t)t->number, .number = t->attempt, .agent = t->agent->name,
                                  .host = t->agent->host, .state = state, .message = message, .charge = charge,
@@ -269,39 +271,42 @@ int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_stat
         row.detail = state != HY_ATTEMPT_DONE ? detail_of(e) : NULL;
     }
     hy_list_remove(&t->on_agent);
-    hy_outputs_forget(d, t);
-    hy_checkpoint_forget(t);
+    hy_outputs_close(d, t);
+    hy_checkpoint_cancel(t);
     hy_events_attempt_over(t);
-    free(hy_take(t->held));
+    free(hy_take(t->waits_for));
     t->agent = NULL;
     t->charged[charge]++;
     hy_schedule_done(d->schedule, t->number);
     d->changed = true;
-    rc = hy_run_recorded(d, hy_changes_attempt_end(&d->commit.recorded, &row));
+    rc = hy_run_check_recorded(d, hy_changes_attempt_end(&d->commit.recorded, &row));
     hy__control__free_unpacked(ended, NULL);
     return rc;
 }
 
 void hy_trial_end(struct driver *d, struct trial *t, enum hy_trial_state state, const char *message)
 {
-    bool told = state != HY_TRIAL_STOPPED;
-    struct hy_trial_row row = {.number = (int64_t)t->number, .state = state, .has_value = t->has_value && state == HY_TRIAL_DONE && is_measured(d, t),
+    bool is_told = state != HY_TRIAL_STOPPED;
+    struct hy_trial_row row = {.number = (int64_t)t->number, .state = state,
+                               .has_value = t->has_value && state == HY_TRIAL_DONE && is_measured(d, t),
                                .value = t->value, .message = message, .attempts = t->attempt,
                                .params = t->params, .dir = t->dir, .started = t->asked_wall,
-                               .ended = hy_clock_wall_ms(), .ended_seq = ++d->seq};
+                               .ended = hy_clock_wall_ms(), .ended_seq = ++d->trials.seq};
 
-    row.told_seq = told ? row.ended_seq : 0;
-    if (hy_run_recorded(d, hy_changes_trial_end(&d->commit.recorded, &row)) < 0)
+    row.told_seq = is_told ? row.ended_seq : 0;
+    if (hy_run_check_recorded(d, hy_changes_trial_end(&d->commit.recorded, &row)) < 0)
         return;
-    d->ended_seq = row.ended_seq;
+    d->trials.ended_seq = row.ended_seq;
     hy_events_end(d, t, state);
-    if (told)
+    if (is_told)
         hy_search_tell(d->search, t->number, row.has_value ? t->value : NAN);
-    if (row.has_value && hy_run_best(d, &row) < 0)
+    if (row.has_value && hy_run_update_best(d, &row) < 0)
         hy_run_out_of_memory(d);
-    d->without_metric += state == HY_TRIAL_DONE && *d->spec->metric && !row.has_value;
-    *(state == HY_TRIAL_DONE ? &d->done : state == HY_TRIAL_FAILED ? &d->failed : &d->stopped) += 1;
-    d->ended_here++;
+    d->trials.without_metric += state == HY_TRIAL_DONE && *d->spec->metric && !row.has_value;
+    *(state == HY_TRIAL_DONE     ? &d->trials.done
+      : state == HY_TRIAL_FAILED ? &d->trials.failed
+                                 : &d->trials.stopped) += 1;
+    d->trials.ended_here++;
     hy_trial_free(d, t);
 }
 
@@ -312,11 +317,11 @@ int64_t hy_backoff_ms(uint32_t times)
     return wait > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : wait;
 }
 
-void hy_trial_back_off(struct driver *d, struct trial *t, uint32_t times)
+void hy_trial_backoff(struct driver *d, struct trial *t, uint32_t times)
 {
     t->due_ms = hy_clock_ms() + hy_backoff_ms(times);
     t->phase = TRIAL_WAITING;
-    hy_list_push(&d->waiting, &t->waiting);
+    hy_list_push(&d->trials.waiting, &t->waiting);
 }
 
 static void retry_or_fail(struct driver *d, struct trial *t, const char *message)
@@ -327,16 +332,16 @@ static void retry_or_fail(struct driver *d, struct trial *t, const char *message
         hy_trial_end(d, t, HY_TRIAL_FAILED, message);
         return;
     }
-    if (d->phase != PHASE_RUNNING) { /* it would have been tried again: resume does */
+    if (d->phase != PHASE_RUNNING) { /* resume retries it */
         hy_trial_end(d, t, HY_TRIAL_STOPPED, message);
         return;
     }
-    hy_trial_back_off(d, t, failures);
-    hy_run_note(d, "trial %llu: %s; tried again (%u of %u)", (unsigned long long)t->number, message, failures,
+    hy_trial_backoff(d, t, failures);
+    hy_run_note(d, "trial %llu: %s; retried (%u of %u)", (unsigned long long)t->number, message, failures,
                 d->spec->retries);
 }
 
-const char *hy_trial_fault(struct driver *d, const struct trial *t, const Hy__Ended *e, char *text, size_t size)
+const char *hy_trial_find_fault(struct driver *d, const struct trial *t, const Hy__Ended *e, char *text, size_t size)
 {
     const char *metric = d->spec->metric;
 
@@ -350,16 +355,16 @@ const char *hy_trial_fault(struct driver *d, const struct trial *t, const Hy__En
         snprintf(text, size, "exit status %d", e->code);
     else if (*e->metric_error)
         snprintf(text, size, "%s", e->metric_error);
-    else if (t->spoiled)
-        snprintf(text, size, "%s", t->spoiled);
+    else if (t->lost_file)
+        snprintf(text, size, "%s", t->lost_file);
     else if (!is_measured(d, t) || (!t->has_value && d->spec->metric_optional))
         return NULL;
     else if (!t->has_value && *e->remark)
         snprintf(text, size, "%s", e->remark);
     else if (!t->has_value && d->spec->function.len)
-        snprintf(text, size, "it returned no %s; return a number, or a dict with '%s' in it", metric, metric);
+        snprintf(text, size, "it returned no %s; return a number, or a dict with the key '%s'", metric, metric);
     else if (!t->has_value)
-        snprintf(text, size, "it printed no '%s=NUMBER' and wrote none to $HOPYARD_RESULT", metric);
+        snprintf(text, size, "it has no %s; print '%s=NUMBER', or write it to $HOPYARD_RESULT", metric, metric);
     else if (!isfinite(t->value))
         snprintf(text, size, "its %s is %s", metric, isnan(t->value) ? "NaN" : "infinite");
     else
@@ -367,25 +372,26 @@ const char *hy_trial_fault(struct driver *d, const struct trial *t, const Hy__En
     return text;
 }
 
-int hy_trial_store_metrics(struct driver *d, struct trial *t, uint32_t attempt, int64_t step, size_t n, Hy__Metric **metrics)
+int hy_trial_store_metrics(struct driver *d, struct trial *t, uint32_t attempt, int64_t step, size_t n,
+                           Hy__Metric **metrics)
 {
     for (size_t i = 0; i < n; i++) {
         struct hy_metric_row row = {.trial = (int64_t)t->number, .attempt = attempt, .step = step,
                                     .name = metrics[i]->name, .value = metrics[i]->value, .time = hy_clock_wall_ms()};
 
-        if (hy_run_recorded(d, hy_changes_metric_add(&d->commit.recorded, &row)) < 0)
+        if (hy_run_check_recorded(d, hy_changes_metric_add(&d->commit.recorded, &row)) < 0)
             return -1;
         hy_events_scalar(t, row.name, step, row.value);
     }
     return 0;
 }
 
-/* The machine had no process, file or memory to give just then: not the trial's fault. */
+/* The machine lacked a process, file or memory at that moment: not the trial's fault. */
 static bool is_shortage(const Hy__Ended *e)
 {
     return e->outcome == HY__ENDED__OUTCOME__NOT_STARTED &&
-           (e->code == -EMFILE || e->code == -ENFILE || e->code == -EAGAIN || e->code == -ENOMEM || e->code == -ENOSPC ||
-            e->code == -EDQUOT);
+           (e->code == -EMFILE || e->code == -ENFILE || e->code == -EAGAIN || e->code == -ENOMEM ||
+            e->code == -ENOSPC || e->code == -EDQUOT);
 }
 
 enum hy_charge hy_trial_charge(const Hy__Ended *e)
@@ -393,7 +399,7 @@ enum hy_charge hy_trial_charge(const Hy__Ended *e)
     return is_shortage(e) ? HY_CHARGE_SHORTAGE : e->fell ? HY_CHARGE_GPU_FAULT : HY_CHARGE_FAILURE;
 }
 
-static uint32_t setbacks(const struct trial *t)
+static uint32_t count_setbacks(const struct trial *t)
 {
     return t->charged[HY_CHARGE_SHORTAGE] + t->charged[HY_CHARGE_GPU_FAULT];
 }
@@ -403,7 +409,7 @@ static bool is_full_disk(const Hy__Ended *e)
     return e->outcome == HY__ENDED__OUTCOME__NOT_STARTED && (e->code == -ENOSPC || e->code == -EDQUOT);
 }
 
-/* The run's own disk is full: that costs no trial anything. */
+/* The disk of the run itself is full: not charged to the trial. */
 static void wait_for_disk(struct driver *d, struct trial *t, const char *message)
 {
     char text[700];
@@ -411,54 +417,55 @@ static void wait_for_disk(struct driver *d, struct trial *t, const char *message
     snprintf(text, sizeof text, "%s", message);
     if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, HY_CHARGE_NONE, text) < 0)
         return;
-    hy_stall_begin_start(d, text);
+    hy_stall_begin_no_room(d, text);
     if (d->phase != PHASE_RUNNING)
         hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
     else
-        hy_trial_back_off(d, t, 1);
+        hy_trial_backoff(d, t, 1);
 }
 
-static void wait_for_room(struct driver *d, struct trial *t, const char *message)
+static void retry_after_shortage(struct driver *d, struct trial *t, const char *message)
 {
     char text[700];
 
-    snprintf(text, sizeof text, "%s", message); /* it goes with the attempt */
+    snprintf(text, sizeof text, "%s", message); /* `message` is freed with the attempt */
     if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, HY_CHARGE_SHORTAGE, text) < 0)
         return;
     if (d->phase != PHASE_RUNNING) {
         hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
         return;
     }
-    hy_trial_back_off(d, t, setbacks(t));
-    hy_run_note(d, "trial %llu: %s; tried again", (unsigned long long)t->number, text);
+    hy_trial_backoff(d, t, count_setbacks(t));
+    hy_run_note(d, "trial %llu: %s; retried", (unsigned long long)t->number, text);
 }
 
-/* A neighbour on its GPU has taken it down, or was taken down by it: nobody knows. */
-static void rise_again(struct driver *d, struct trial *t)
+/* Another trial on its GPU has caused the fault, or this one has: it cannot be determined. */
+static void retry_after_gpu_fault(struct driver *d, struct trial *t)
 {
-    if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, HY_CHARGE_GPU_FAULT, "it fell with a neighbour on its GPU") < 0)
+    if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, HY_CHARGE_GPU_FAULT, "another trial on its GPU failed") < 0)
         return;
     if (d->phase != PHASE_RUNNING) {
         hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
         return;
     }
-    hy_run_note(d, "trial %llu fell with a neighbour on its GPU; tried again%s", (unsigned long long)t->number,
-                hy_run_need(d, t).roles[0].gpu_share >= HY_GPU_WHOLE ? ", on a GPU of its own" : "");
+    hy_run_note(d, "trial %llu: a fault of its GPU, which it shares with other trials; retried%s",
+                (unsigned long long)t->number,
+                hy_run_need(d, t).roles[0].gpu_share >= HY_GPU_WHOLE ? ", with a GPU to itself" : "");
     hy_trial_queue(d, t);
 }
 
-/* Once for each kind: it is the same function in all trials. */
+/* Once for each kind: all trials run the same function. */
 static void note_remark(struct driver *d, const struct trial *t, const Hy__Ended *e)
 {
-    bool *noted = e->lacks_metric ? &d->no_metric_noted : &d->choice_noted;
+    bool *noted = e->lacks_metric ? &d->trials.no_metric_noted : &d->trials.choice_noted;
 
-    if (!*e->remark || *noted || (e->lacks_metric && t->has_value)) /* it printed the metric, or a child reported it */
+    if (!*e->remark || *noted || (e->lacks_metric && t->has_value)) /* the metric was printed or reported */
         return;
     *noted = true;
     hy_run_note(d, "trial %llu: %s", (unsigned long long)t->number, e->remark);
 }
 
-void hy_trials_settle(struct driver *d, struct trial *t)
+void hy_trial_process_end(struct driver *d, struct trial *t)
 {
     const Hy__Ended *e = t->ended->ended;
     bool killed = e->outcome == HY__ENDED__OUTCOME__KILLED;
@@ -466,12 +473,12 @@ void hy_trials_settle(struct driver *d, struct trial *t)
     const char *fault;
 
     if (d->phase >= PHASE_ENDING || !hy_outputs_complete(t->agent, e) || hy_events_are_stalled(t))
-        return; /* hy_trials_settle is called again when more has been written */
-    if (e->sent_files && !t->spoiled)
-        hy_outputs_take_checkpoint(d, t);
-    if (killed && !t->killed) { /* not by us: its agent was asked to end */
-        hy_agents_leaving(d, t->agent);
-        hy_trials_lost(d, t, hy_agents_goodbye_counts(d, t->agent), "it was asked to end");
+        return; /* called again when more has been written */
+    if (e->sent_files && !t->lost_file)
+        hy_outputs_install_checkpoint(d, t);
+    if (killed && !t->killed) { /* not by the driver: its agent was asked to end */
+        hy_agents_stop_placing(d, t->agent);
+        hy_trials_lost(d, t, hy_agents_bye_is_charged(d, t->agent), "it was asked to end");
         return;
     }
     if (e->has_metric) {
@@ -479,22 +486,22 @@ void hy_trials_settle(struct driver *d, struct trial *t)
         t->value = e->metric;
     }
     if (hy_is_training(d)) {
-        hy_training_settle(d, t);
+        hy_training_process_end(d, t);
         return;
     }
     if (is_full_disk(e) && t->agent->shares_files) {
         wait_for_disk(d, t, e->message);
         return;
     }
-    if (is_shortage(e) && setbacks(t) + 1 < SETBACKS_MAX) {
-        wait_for_room(d, t, e->message);
+    if (is_shortage(e) && count_setbacks(t) + 1 < SETBACKS_MAX) {
+        retry_after_shortage(d, t, e->message);
         return;
     }
-    if (e->fell && setbacks(t) + 1 < SETBACKS_MAX) {
-        rise_again(d, t);
+    if (e->fell && count_setbacks(t) + 1 < SETBACKS_MAX) {
+        retry_after_gpu_fault(d, t);
         return;
     }
-    fault = hy_trial_fault(d, t, e, text, sizeof text);
+    fault = hy_trial_find_fault(d, t, e, text, sizeof text);
     if (!fault && !killed)
         note_remark(d, t, e);
     if (hy_trial_store_metrics(d, t, t->attempt, -1, e->n_metrics, e->metrics) < 0)
@@ -510,38 +517,39 @@ void hy_trials_settle(struct driver *d, struct trial *t)
         hy_trial_end(d, t, HY_TRIAL_DONE, NULL);
 }
 
-struct trial *hy_trial_speaker(struct driver *d, struct agent *a, uint64_t number, uint32_t attempt)
+struct trial *hy_trial_find_running(struct driver *d, struct agent *a, uint64_t number, uint32_t attempt)
 {
-    struct trial *t = hy_map_get(&d->trials, number);
+    struct trial *t = hy_map_get(&d->trials.map, number);
 
     if (d->phase >= PHASE_ENDING)
         return NULL;
     if (t && t->phase == TRIAL_RUNNING && t->agent == a && t->attempt == attempt && !t->ended)
         return t;
-    hy_info_limited("fenced a stale word agent=%s trial=%llu attempt=%u", a->name, (unsigned long long)number, attempt);
+    hy_info_limited("ignored a stale message agent=%s trial=%llu attempt=%u", a->name,
+                    (unsigned long long)number, attempt);
     return NULL;
 }
 
 void hy_trials_held(struct driver *d, struct agent *a, const Hy__Held *held)
 {
-    struct trial *t = hy_trial_speaker(d, a, held->trial, held->attempt);
+    struct trial *t = hy_trial_find_running(d, a, held->trial, held->attempt);
 
     if (!t)
         return;
-    free(t->held);
-    /* Without memory it is not shown, no more. */
-    t->held = *held->why ? hy_strndup(held->why, HELD_MAX) : NULL;
+    free(t->waits_for);
+    /* Out of memory: the reason is not shown. */
+    t->waits_for = *held->why ? hy_strndup(held->why, WAITS_FOR_MAX) : NULL;
     if (!*held->why)
         t->started_ms = hy_clock_ms();
-    else if (!d->held_noted)
+    else if (!d->trials.held_noted)
         hy_run_note(d, "trial %llu waits: %s", (unsigned long long)t->number, held->why);
-    d->held_noted |= *held->why != '\0';
+    d->trials.held_noted |= *held->why != '\0';
     d->changed = true;
 }
 
 void hy_trials_ended(struct driver *d, struct agent *a, const Hy__Control *m)
 {
-    struct trial *t = hy_trial_speaker(d, a, m->ended->trial, m->ended->attempt);
+    struct trial *t = hy_trial_find_running(d, a, m->ended->trial, m->ended->attempt);
 
     if (!t)
         return;
@@ -552,12 +560,12 @@ void hy_trials_ended(struct driver *d, struct agent *a, const Hy__Control *m)
     }
     if (hy_is_training(d))
         hy_training_ended(d, t);
-    hy_trials_settle(d, t);
+    hy_trial_process_end(d, t);
 }
 
 void hy_trials_report(struct driver *d, struct agent *a, const Hy__Report *r)
 {
-    struct trial *t = hy_trial_speaker(d, a, r->trial, r->attempt);
+    struct trial *t = hy_trial_find_running(d, a, r->trial, r->attempt);
 
     if (!t || hy_trial_store_metrics(d, t, r->attempt, r->step, r->n_metrics, r->metrics) < 0)
         return;
@@ -570,40 +578,41 @@ void hy_trials_report(struct driver *d, struct agent *a, const Hy__Report *r)
     d->changed = true;
 }
 
-/* Its agent has died. Not by a trial that did not run there yet, or no more. */
-static bool may_have_killed(const struct trial *t)
+/* Not if the trial was not running yet, or not any more, when its agent died. */
+static bool may_have_killed_agent(const struct trial *t)
 {
-    return !t->held && (!t->ended || t->ended->ended->outcome == HY__ENDED__OUTCOME__KILLED);
+    return !t->waits_for && (!t->ended || t->ended->ended->outcome == HY__ENDED__OUTCOME__KILLED);
 }
 
-/* It has had its agents to itself for long enough to be the one that ends them. */
-static void blame(struct driver *d, struct trial *t, const char *why)
+/* Its agents died while nothing else ran on them, so the trial is the cause. */
+static void fail_suspect(struct driver *d, struct trial *t, const char *why)
 {
     char text[700];
 
-    snprintf(text, sizeof text, "its agent died %u times while it ran, the last %u of them with nothing else on it, so the "
-             "trial kills it; the last time: %s", t->charged[HY_CHARGE_LOSS], t->charged[HY_CHARGE_LOSS] - ALONE_FROM, why);
+    snprintf(text, sizeof text, "its agent died %u times while it ran, the last %u times with nothing else on it, so "
+             "the trial kills it; the last time: %s", t->charged[HY_CHARGE_LOSS],
+             t->charged[HY_CHARGE_LOSS] - LOSSES_BEFORE_ALONE, why);
     hy_trial_end(d, t, HY_TRIAL_FAILED, text);
 }
 
 static void note_suspects(struct driver *d, const struct trial *t)
 {
-    if (d->suspects_noted || t->charged[HY_CHARGE_LOSS] < ALONE_FROM)
+    if (d->trials.suspects_noted || t->charged[HY_CHARGE_LOSS] < LOSSES_BEFORE_ALONE)
         return;
-    d->suspects_noted = true;
-    hy_run_note(d, "an agent died for the second time while trial %llu ran on it; it and others like it run alone on an agent from "
-                "now on, so that one that kills its agent fails by itself", (unsigned long long)t->number);
+    d->trials.suspects_noted = true;
+    hy_run_note(d, "an agent died for the second time while trial %llu ran on it; such trials run alone on an agent "
+                "from now on, so that one that kills its agent is identified", (unsigned long long)t->number);
 }
 
 void hy_trials_lost(struct driver *d, struct trial *t, bool died, const char *why)
 {
-    bool counts = died && d->phase == PHASE_RUNNING && may_have_killed(t);
+    bool counts = died && d->phase == PHASE_RUNNING && may_have_killed_agent(t);
     char text[700];
 
-    if (d->phase >= PHASE_ENDING) { /* the run is over as the store has it */
+    if (d->phase >= PHASE_ENDING) { /* the end of the run is already in the store */
         hy_list_remove(&t->on_agent);
-        hy_outputs_forget(d, t);
-        hy_checkpoint_forget(t);
+        hy_outputs_close(d, t);
+        hy_checkpoint_cancel(t);
         t->agent = NULL;
         return;
     }
@@ -618,37 +627,38 @@ void hy_trials_lost(struct driver *d, struct trial *t, bool died, const char *wh
     if (d->phase != PHASE_RUNNING)
         hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
     else if (counts && t->charged[HY_CHARGE_LOSS] >= LOSSES_MAX)
-        blame(d, t, why);
+        fail_suspect(d, t, why);
     else if (hy_trial_queue(d, t) == 0)
         note_suspects(d, t);
 }
 
-/* ---- time, and the end of all ------------------------------------------------------------ */
+/* ---- the tick, and stopping ------------------------------------------------------------------ */
 
-/* Some cannot be ended (a program that became root, an agent that does not
- * answer): who asked for the end is not kept waiting. */
-static void leave_the_rest(struct driver *d)
+/* Some trials cannot be ended (a program that became root, an agent that does not answer): a user who stops the run
+ * does not wait for them. */
+static void abandon_trials(struct driver *d)
 {
     struct trial *t;
     size_t i = 0;
 
-    while (d->phase == PHASE_STOPPING && (t = hy_map_next(&d->trials, &i))) {
-        hy_run_note(d, "trial %llu has not ended in %d s; its agent goes without it", (unsigned long long)t->number, STOP_MS / 1000);
+    while (d->phase == PHASE_STOPPING && (t = hy_map_next(&d->trials.map, &i))) {
+        hy_run_note(d, "trial %llu has not ended within %d s; it is abandoned", (unsigned long long)t->number,
+                    STOP_MS / 1000);
         if (hy_trial_end_attempt(d, t, HY_ATTEMPT_STOPPED, HY_CHARGE_NONE, "it did not end when it was stopped") < 0)
             return;
         hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
-        i = 0; /* the map has moved */
+        i = 0; /* the removal has changed the map */
     }
 }
 
 void hy_trials_tick(struct driver *d, int64_t now)
 {
-    if (d->phase == PHASE_STOPPING && now > d->stop_by)
-        leave_the_rest(d);
+    if (d->phase == PHASE_STOPPING && now > d->end.stop_by)
+        abandon_trials(d);
     if (hy_is_training(d))
         hy_training_tick(d, now);
     hy_checkpoints_tick(d);
-    hy_list_each(it, &d->waiting) {
+    hy_list_each(it, &d->trials.waiting) {
         struct trial *t = hy_container(it, struct trial, waiting);
 
         if (t->due_ms > now)
@@ -672,7 +682,7 @@ void hy_trial_kill(struct driver *d, struct trial *t)
     t->killed = true;
     rc = hy_agents_send(t->agent, &m);
     if (rc == -ENOBUFS)
-        hy_agents_condemn(t->agent, "it does not take what it is sent");
+        hy_agent_set_violation(t->agent, "it does not read its messages");
     else if (rc < 0)
         hy_run_out_of_memory(d);
 }
@@ -681,13 +691,13 @@ void hy_trials_stop_all(struct driver *d)
 {
     size_t n = 0;
     struct trial *t;
-    hy_cleanup_free struct trial **all = hy_calloc(d->trials.count + 1, sizeof *all);
+    hy_cleanup_free struct trial **all = hy_calloc(d->trials.map.count + 1, sizeof *all);
 
     if (!all) {
         hy_run_out_of_memory(d);
         return;
     }
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         all[n++] = t;
     for (size_t i = 0; i < n; i++) {
         if (all[i]->phase == TRIAL_RUNNING) {
@@ -696,8 +706,8 @@ void hy_trials_stop_all(struct driver *d)
         }
         if (all[i]->phase == TRIAL_QUEUED)
             hy_schedule_done(d->schedule, all[i]->number);
-        if (all[i]->phase == TRIAL_OVER)
-            hy_trial_end(d, all[i], all[i]->member.verdict, all[i]->member.message);
+        if (all[i]->phase == TRIAL_ENDED)
+            hy_trial_end(d, all[i], all[i]->member.end_state, all[i]->member.end_message);
         else
             hy_trial_end(d, all[i], HY_TRIAL_STOPPED, "stopped");
     }

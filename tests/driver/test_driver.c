@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the driver makes of parameters: commands, folders, JSON. The rest of it
- * is tested as a whole, in tests/e2e. */
+/* Parameters as text: commands, directory names, JSON. The driver as a whole is tested in tests/e2e. */
 #include "support.h"
 
 #include <errno.h>
@@ -9,7 +8,7 @@
 
 #include "base/mem.h"
 #include "driver/driver.h"
-#include "driver/names.h"
+#include "driver/params_text.h"
 #include "driver/run.h"
 #include "engine/command.h"
 #include "engine/engine.h"
@@ -17,7 +16,7 @@
 static struct hy_space space;
 static struct hy_value values[8];
 
-static int given(void **state)
+static int setup(void **state)
 {
     struct hy_err err = {0};
 
@@ -32,7 +31,7 @@ static int given(void **state)
     return 0;
 }
 
-static int taken(void **state)
+static int teardown(void **state)
 {
     (void)state;
     hy_space_done(&space);
@@ -47,7 +46,7 @@ static void assert_expands(const char *template, const char *expected)
     assert_string_equal(text, expected);
 }
 
-static void test_names_in_braces_become_values(void **state)
+static void test_names_in_braces_are_replaced_by_values(void **state)
 {
     (void)state;
     assert_expands("--lr={lr}", "--lr=0.001");
@@ -57,7 +56,7 @@ static void test_names_in_braces_become_values(void **state)
     assert_expands("", "");
 }
 
-static void test_doubled_braces_are_braces(void **state)
+static void test_doubled_braces_are_literal(void **state)
 {
     (void)state;
     assert_expands("{{lr}}", "{lr}");
@@ -65,7 +64,7 @@ static void test_doubled_braces_are_braces(void **state)
     assert_expands("{{{lr}}}", "{0.001}");
 }
 
-static void test_what_is_no_name_stays_as_it_is(void **state)
+static void test_other_text_in_braces_is_unchanged(void **state)
 {
     (void)state;
     assert_expands("{\"a\": 1}", "{\"a\": 1}");
@@ -75,7 +74,7 @@ static void test_what_is_no_name_stays_as_it_is(void **state)
     assert_expands("{}", "{}");
 }
 
-static void test_an_unknown_name_is_refused_with_the_known_ones(void **state)
+static void test_unknown_name_is_rejected_and_known_ones_are_listed(void **state)
 {
     char *names[] = {(char *)"lr", (char *)"layers", NULL};
     char *good[] = {(char *)"a", (char *)"{lr}", (char *)"{{dropout}}", (char *)"{\"json\": 1}", NULL};
@@ -90,7 +89,7 @@ static void test_an_unknown_name_is_refused_with_the_known_ones(void **state)
     assert_non_null(strstr(err.text, "{{dropout}}"));
 }
 
-static void assert_folder(const char *expected)
+static void assert_dir(const char *expected)
 {
     hy_cleanup_free char *dir = hy_params_dir(&space, values, 7);
 
@@ -98,20 +97,20 @@ static void assert_folder(const char *expected)
     assert_string_equal(dir, expected);
 }
 
-static void test_the_folder_is_named_after_the_parameters(void **state)
+static void test_directory_is_named_after_the_parameters(void **state)
 {
     (void)state;
-    assert_folder("lr=0.001,layers=3,act=relu");
+    assert_dir("lr=0.001,layers=3,act=relu");
 }
 
-static void test_odd_bytes_in_a_folders_name_are_spelled_out(void **state)
+static void test_unsafe_bytes_in_a_directory_name_are_escaped(void **state)
 {
     (void)state;
     values[2].number = 1;
-    assert_folder("lr=0.001,layers=3,act=a%2Fb");
+    assert_dir("lr=0.001,layers=3,act=a%2Fb");
 }
 
-static void test_without_parameters_the_folder_has_the_number(void **state)
+static void test_directory_has_the_trial_number_without_parameters(void **state)
 {
     struct hy_space none = {0};
     hy_cleanup_free char *dir = hy_params_dir(&none, values, 7);
@@ -120,7 +119,7 @@ static void test_without_parameters_the_folder_has_the_number(void **state)
     assert_string_equal(dir, "trial-7");
 }
 
-static char *folder_of(const char *value)
+static char *dir_of(const char *value)
 {
     struct hy_space s = {0};
     struct hy_value v = {0};
@@ -135,7 +134,7 @@ static char *folder_of(const char *value)
     return dir;
 }
 
-static void test_long_values_make_short_names_that_differ(void **state)
+static void test_long_values_give_short_distinct_names(void **state)
 {
     char a[400], b[400];
     hy_cleanup_free char *one = NULL, *two = NULL;
@@ -145,19 +144,19 @@ static void test_long_values_make_short_names_that_differ(void **state)
     a[sizeof a - 1] = '\0';
     memcpy(b, a, sizeof b);
     b[sizeof b - 2] = 'y';
-    one = folder_of(a);
-    two = folder_of(b);
+    one = dir_of(a);
+    two = dir_of(b);
     assert_true(strlen(one) <= 200 && strlen(two) <= 200);
     assert_string_not_equal(one, two);
 }
 
-static void test_no_value_makes_a_name_that_leads_elsewhere(void **state)
+static void test_no_value_escapes_the_directory(void **state)
 {
     static const char *const odd[] = {"..", "/", "a\nb", "\x01", "\xff\xfe", "~", "%", "*", "$(x)", "a b", "\xc3\xbc"};
 
     (void)state;
     for (size_t i = 0; i < HY_COUNT(odd); i++) {
-        hy_cleanup_free char *dir = folder_of(odd[i]);
+        hy_cleanup_free char *dir = dir_of(odd[i]);
 
         assert_null(strpbrk(dir, "/\n\x01*$ ~"));
         assert_memory_equal(dir, "v=", 2);
@@ -175,9 +174,10 @@ static void test_params_are_json_with_numbers_as_numbers(void **state)
     json_decref(o);
 }
 
-static void test_what_looks_like_a_number_but_is_none_in_json_is_a_string(void **state)
+static void test_text_that_is_not_a_json_number_is_a_string(void **state)
 {
-    static const char *const texts[] = {"007", ".5", "1.", "inf", "nan", "-", "1e", "0x10", "+1", "9223372036854775808", "1e999", ""};
+    static const char *const texts[] = {"007", ".5", "1.", "inf", "nan", "-", "1e", "0x10", "+1",
+                                        "9223372036854775808", "1e999", ""};
 
     (void)state;
     for (size_t i = 0; i < HY_COUNT(texts) - 1; i++) {
@@ -197,7 +197,7 @@ static void test_what_looks_like_a_number_but_is_none_in_json_is_a_string(void *
     }
 }
 
-static void test_json_values_come_back_as_they_were_written(void **state)
+static void test_json_values_are_unchanged(void **state)
 {
     struct hy_space s = {0};
     struct hy_value v[3] = {{0}, {1}, {0}};
@@ -218,7 +218,7 @@ static void test_json_values_come_back_as_they_were_written(void **state)
     hy_space_done(&s);
 }
 
-static void test_a_real_number_stays_one_in_json(void **state)
+static void test_float_keeps_its_type_in_json(void **state)
 {
     struct hy_space s = {0};
     struct hy_value v[3] = {{1}, {1e16}, {1}};
@@ -234,7 +234,7 @@ static void test_a_real_number_stays_one_in_json(void **state)
     hy_space_done(&s);
 }
 
-static int all_names(void *arg)
+static int format_all(void *arg)
 {
     hy_cleanup_free char *a = hy_command_expand("x{lr}y{{{act}}}", &space, values);
     hy_cleanup_free char *b = hy_params_dir(&space, values, 1);
@@ -244,13 +244,13 @@ static int all_names(void *arg)
     return a && b && c ? 0 : -ENOMEM;
 }
 
-static void test_out_of_memory_is_told_and_nothing_leaks(void **state)
+static void test_out_of_memory_is_reported_without_leaks(void **state)
 {
     (void)state;
-    hy_each_fault(HY_SEAM_ALLOC, all_names, NULL);
+    hy_each_fault(HY_SEAM_ALLOC, format_all, NULL);
 }
 
-static void test_only_a_signal_that_ended_the_agent_is_its_death(void **state)
+static void test_only_a_fatal_signal_counts_as_agent_death(void **state)
 {
     (void)state;
     assert_int_equal(hy_agent_end_of(false, 0, SIGKILL), HY_AGENT_DIED);
@@ -265,14 +265,14 @@ static void test_only_a_signal_that_ended_the_agent_is_its_death(void **state)
 
 /* ---- hosts ------------------------------------------------------------------------------ */
 
-static void test_a_discovery_script_prints_hosts_with_or_without_slots(void **state)
+static void test_discovery_script_lists_hosts_with_or_without_slots(void **state)
 {
     static const struct {
-        const char *text, *sentence;
-    } bad[] = {{"a\n", "host 'a' has no number of slots; print HOST:SLOTS, or give --slots-per-host N"},
-               {"a:many\n", "'a:many': the slots of a host are a number up to 100000"},
-               {"-oProxyCommand=x:1\n", "'-oProxyCommand=x:1' is not a host; a line is HOST or HOST:SLOTS"},
-               {"a;b:1\n", "'a;b:1' is not a host; a line is HOST or HOST:SLOTS"}};
+        const char *text, *message;
+    } bad[] = {{"a\n", "host 'a' has no number of slots; print HOST:SLOTS, or pass --slots-per-host N"},
+               {"a:many\n", "invalid number of slots in 'a:many'; use a number up to 100000"},
+               {"-oProxyCommand=x:1\n", "invalid host '-oProxyCommand=x:1'; print HOST or HOST:SLOTS"},
+               {"a;b:1\n", "invalid host 'a;b:1'; print HOST or HOST:SLOTS"}};
     struct hy_discovered hosts = {0};
     struct hy_err err = {0};
 
@@ -287,11 +287,11 @@ static void test_a_discovery_script_prints_hosts_with_or_without_slots(void **st
     hy_discovered_done(&hosts);
     for (size_t i = 0; i < HY_COUNT(bad); i++) {
         assert_int_equal(hy_discovered_parse(bad[i].text, 0, &hosts, &err), -EINVAL);
-        assert_string_equal(err.text, bad[i].sentence);
+        assert_string_equal(err.text, bad[i].message);
     }
 }
 
-static void test_ssh_takes_the_port_and_the_key_that_the_user_names(void **state)
+static void test_ssh_uses_the_port_and_key_of_the_user(void **state)
 {
     struct hy_agent_order order = {.identity = "agent-1", .name = "b", .host = "b", .slots = 1, .ssh_port = 2222,
                                    .ssh_identity = "/home/me/key"};
@@ -317,23 +317,23 @@ static void test_ssh_takes_the_port_and_the_key_that_the_user_names(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_discovery_script_prints_hosts_with_or_without_slots),
-        cmocka_unit_test(test_ssh_takes_the_port_and_the_key_that_the_user_names),
-        cmocka_unit_test_setup_teardown(test_names_in_braces_become_values, given, taken),
-        cmocka_unit_test_setup_teardown(test_doubled_braces_are_braces, given, taken),
-        cmocka_unit_test_setup_teardown(test_what_is_no_name_stays_as_it_is, given, taken),
-        cmocka_unit_test_setup_teardown(test_an_unknown_name_is_refused_with_the_known_ones, given, taken),
-        cmocka_unit_test_setup_teardown(test_the_folder_is_named_after_the_parameters, given, taken),
-        cmocka_unit_test_setup_teardown(test_odd_bytes_in_a_folders_name_are_spelled_out, given, taken),
-        cmocka_unit_test_setup_teardown(test_without_parameters_the_folder_has_the_number, given, taken),
-        cmocka_unit_test_setup_teardown(test_long_values_make_short_names_that_differ, given, taken),
-        cmocka_unit_test_setup_teardown(test_no_value_makes_a_name_that_leads_elsewhere, given, taken),
-        cmocka_unit_test_setup_teardown(test_params_are_json_with_numbers_as_numbers, given, taken),
-        cmocka_unit_test_setup_teardown(test_what_looks_like_a_number_but_is_none_in_json_is_a_string, given, taken),
-        cmocka_unit_test(test_json_values_come_back_as_they_were_written),
-        cmocka_unit_test(test_a_real_number_stays_one_in_json),
-        cmocka_unit_test(test_only_a_signal_that_ended_the_agent_is_its_death),
-        cmocka_unit_test_setup_teardown(test_out_of_memory_is_told_and_nothing_leaks, given, taken),
+        cmocka_unit_test(test_discovery_script_lists_hosts_with_or_without_slots),
+        cmocka_unit_test(test_ssh_uses_the_port_and_key_of_the_user),
+        cmocka_unit_test_setup_teardown(test_names_in_braces_are_replaced_by_values, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_doubled_braces_are_literal, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_other_text_in_braces_is_unchanged, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_unknown_name_is_rejected_and_known_ones_are_listed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_directory_is_named_after_the_parameters, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_unsafe_bytes_in_a_directory_name_are_escaped, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_directory_has_the_trial_number_without_parameters, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_long_values_give_short_distinct_names, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_value_escapes_the_directory, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_params_are_json_with_numbers_as_numbers, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_text_that_is_not_a_json_number_is_a_string, setup, teardown),
+        cmocka_unit_test(test_json_values_are_unchanged),
+        cmocka_unit_test(test_float_keeps_its_type_in_json),
+        cmocka_unit_test(test_only_a_fatal_signal_counts_as_agent_death),
+        cmocka_unit_test_setup_teardown(test_out_of_memory_is_reported_without_leaks, setup, teardown),
     };
 
     return cmocka_run_group_tests_name("driver", tests, NULL, NULL);

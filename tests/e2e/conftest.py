@@ -245,7 +245,7 @@ class Yard:
     def cgroups_left(self) -> set[str]:
         """Of our own agents: others may be killed, with their reapers, while this test runs."""
         logs = [p.read_text(errors="replace") for p in self.folder.glob("run-*.log")]
-        agents = {pid for log in logs for pid in re.findall(r"agent is here .* pid=(\d+)", log)}
+        agents = {pid for log in logs for pid in re.findall(r"agent has joined .* pid=(\d+)", log)}
         return {path for path in cgroups_left() - self.cgroups_before if path.rsplit(".", 2)[1] in agents}
 
     def assert_nothing_left(self, seconds: float = 40) -> None:

@@ -14,7 +14,7 @@ import pytest
 from conftest import Yard, wait_for
 
 LOSS, LOSSES_MAX = 2, 5  # HY_CHARGE_LOSS; of the driver
-BLAMED = "its agent died 5 times while it ran, the last 3 of them with nothing else on it, so the trial kills it"
+BLAMED = "its agent died 5 times while it ran, the last 3 times with nothing else on it, so the trial kills it"
 
 
 def charged(yard: Yard, trial: int, charge: int) -> list[dict[str, Any]]:

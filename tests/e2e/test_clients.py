@@ -173,9 +173,9 @@ def test_a_driver_takes_a_thousand_clients_and_says_so_to_the_next(yard: Yard) -
         for client in clients:
             assert client.update()
         refused = yard.run("attach", "1", rc=1)
-        assert "run 1 goes on, but has 1000 clients already" in refused.stderr
+        assert "run 1 has the maximum of 1000 clients" in refused.stderr
         more = [Watcher(yard) for _ in range(100)]
-        assert "run 1 goes on, but has 1100 clients already" in yard.run("attach", "1", rc=1).stderr
+        assert "run 1 has the maximum of 1100 clients" in yard.run("attach", "1", rc=1).stderr
         for client in more:
             client.socket.close()
         assert "stopped" in yard.run("stop", "1").stdout
@@ -192,7 +192,7 @@ def test_notes_of_an_earlier_driver_are_not_told_again(yard: Yard) -> None:
     with closing(yard.start("attach", "1", "--json").stdout) as first:
         assert first is not None
         events = [json.loads(first.readline()) for _ in range(2)]
-    assert events[1]["event"] == "note" and "tried again" in events[1]["message"]
+    assert events[1]["event"] == "note" and "retried" in events[1]["message"]
     yard.run("stop", "1")
     gate.touch()
     resumed = yard.events("resume", "1")

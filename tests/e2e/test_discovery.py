@@ -63,11 +63,11 @@ def test_a_training_waits_for_hosts_and_goes_on_without_those_that_go(yard: Yard
     """`--slots` is the old name of `--slots-per-host`."""
     file = discovery(yard, "")
     yard.run("train", "-np", 1, "--host-discovery-script", f"cat {file}", "--slots", 1, "--detach", *ranks("again"))
-    wait_for(lambda: "the host discovery script has not named any yet" in notes(yard), "it waits")
+    wait_for(lambda: "the host discovery script has not listed any yet" in notes(yard), "it waits")
     name(file, "localhost\n")
     wait_for(lambda: size(yard) == "1", f"the host's rank\n{yard.driver_log()}")
     name(file, "")
-    wait_for(lambda: "host localhost is not named any more; its ranks end" in notes(yard), "the host goes")
+    wait_for(lambda: "host localhost is not listed any more; its ranks end" in notes(yard), "the host goes")
     wait_for(lambda: not yard.processes(r"rank\.py"), "its rank ends")
     name(file, "localhost\n")
     wait_for(lambda: yard.processes(r"rank\.py"), f"it comes again\n{yard.driver_log()}")
@@ -92,7 +92,7 @@ def test_a_script_that_fails_at_once_fails_the_training(yard: Yard) -> None:
     p = yard.run("train", "-np", 1, "--host-discovery-script", "exit 3", "true", rc=1)
     assert "the host discovery script 'exit 3' ended with exit status 3" in p.stdout + p.stderr
     p = yard.run("train", "-np", 1, "--host-discovery-script", "echo localhost", "true", rc=1)
-    assert "host 'localhost' has no number of slots; print HOST:SLOTS, or give --slots-per-host N" in p.stdout + p.stderr
+    assert "host 'localhost' has no number of slots; print HOST:SLOTS, or pass --slots-per-host N" in p.stdout + p.stderr
 
 
 def test_a_script_that_fails_later_changes_nothing(yard: Yard) -> None:
@@ -100,7 +100,7 @@ def test_a_script_that_fails_later_changes_nothing(yard: Yard) -> None:
     yard.run("train", "-np", 1, "--host-discovery-script", f"cat {file}", "--detach", *ranks("again"))
     wait_for(lambda: size(yard) == "1", "the first rank")
     file.unlink()
-    wait_for(lambda: "the hosts stay as they are, and it is tried again" in notes(yard), "people hear of it")
+    wait_for(lambda: "the hosts stay unchanged, and the script is run again" in notes(yard), "people hear of it")
     assert yard.processes(r"rank\.py") and yard.state() == "running"
     yard.run("stop", 1)
 
@@ -108,7 +108,7 @@ def test_a_script_that_fails_later_changes_nothing(yard: Yard) -> None:
 def test_elastic_timeout_ends_a_training_that_has_too_few_ranks(yard: Yard) -> None:
     file = discovery(yard, "localhost:1\n")
     p = yard.run("train", "-np", 2, "--min-np", 2, "--host-discovery-script", f"cat {file}", "--elastic-timeout", 2, "true", rc=1)
-    assert "for 2 s there were 0 ranks, and --min-np asks for 2; --elastic-timeout ends the training" in p.stdout + p.stderr
+    assert "for 2 s there were 0 ranks, but --min-np is 2; --elastic-timeout ends the training" in p.stdout + p.stderr
     p = yard.run("train", "-np", 2, "--host-discovery-script", f"cat {file}", "true", rc=1, env={"HOROVOD_ELASTIC_TIMEOUT": "1"})
     assert "--elastic-timeout ends the training" in p.stdout + p.stderr
 
@@ -116,9 +116,9 @@ def test_elastic_timeout_ends_a_training_that_has_too_few_ranks(yard: Yard) -> N
 def test_no_rank_is_started_on_a_host_that_cools_down(yard: Yard) -> None:
     yard.run("train", "-np", 2, "--min-np", 1, "--blacklist-cooldown-range", 600, 900, "--detach",
              *ranks("join", "exit:3@1.1", "rejoin", "sleep"))
-    wait_for(lambda: re.search(r"no rank is started on local for 600 s, because one has failed there", notes(yard)), "it cools down")
+    wait_for(lambda: re.search(r"no rank is started on local for 600 s, because a rank has failed there", notes(yard)), "it cools down")
     wait_for(lambda: len(rosters(yard, 0)) == 2, "the other one goes on")
-    wait_for(lambda: yard.rows("SELECT 1 FROM notes WHERE text LIKE '%it is started again%'"), "it is to be started again")
+    wait_for(lambda: yard.rows("SELECT 1 FROM notes WHERE text LIKE '%it is restarted%'"), "it is to be started again")
     assert len(yard.attempts(1, 2)) == 1, "not there, not now"
     yard.run("stop", 1)
 

@@ -64,7 +64,7 @@ def test_a_history_counts_and_what_is_no_metric_is_noted(engine: Engine) -> None
         say(best=good.best.metric, metrics=good.best.metrics, notes=bad.notes, why=why)
     """)
     assert said["best"] == 2 and said["metrics"] == {"loss": 1, "accuracy": 0.2, "val_loss": 1, "val_accuracy": 2, "metric": 2}
-    assert "none of the 2 trials that are done has a metric, so there is no best trial" in said["notes"]
+    assert "none of the 2 finished trials has a metric, so there is no best trial" in said["notes"]
     assert "(list), which is not a number, so the trial has no metric; return one number" in said["why"]
 
 

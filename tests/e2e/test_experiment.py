@@ -212,7 +212,7 @@ def test_what_is_no_metric_is_noted_and_asked_for_it_is_a_sentence(yard: Yard, l
     listed, loss, silent, named, printed = json.loads(p.stdout.splitlines()[-1])
     first = next(note for note in listed[1] if "(list)" in note)
     assert re.fullmatch(r"trial \d: lambda returned \[0.3, \d\] \(list\), which is not a number, so the trial has no metric; return one number, or .*", first)
-    assert listed[1] == [first, "none of the 3 trials that are done has a metric, so there is no best trial"]
+    assert listed[1] == [first, "none of the 3 finished trials has a metric, so there is no best trial"]
     assert listed[2] == f"run 1 has no best trial: {first}" and f"note: {first}" in p.stdout
     assert "without a direction, and lower may be better" in loss[1][0] and "direction='min'" in loss[2]
     assert "reported accuracy, so the trial has no metric; name the metric, as in metric='accuracy'" in silent[2]
@@ -252,7 +252,7 @@ def test_a_search_learns_from_the_value_that_counts_after_a_resume_too(yard: Yar
     [note] = notes  # of the first that has ended
     assert re.fullmatch("trial [12]: val_accuracy is used as the metric; name another value with metric=", note), note
     assert metrics["val_accuracy"] == metrics["metric"] and metrics["val_loss"] == 2.0
-    assert resumed[-1] == "none of the 3 trials that are done has a metric, so there is no best trial"
+    assert resumed[-1] == "none of the 3 finished trials has a metric, so there is no best trial"
     assert "killing returned [1, 1] (list)" in why
 
 

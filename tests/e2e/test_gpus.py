@@ -172,10 +172,10 @@ def test_two_runs_never_have_the_same_device(gpus: Yard) -> None:
 
 def test_more_than_there_are_is_refused_before_there_is_a_run(gpus: Yard) -> None:
     text = gpus.run("run", "--gpus", 4, "--", "true", rc=1).stderr
-    assert "each trial wants 4 GPUs, and this machine has 2; lower --gpus" in text
+    assert "each trial needs 4 GPUs, but this machine has 2; lower --gpus" in text
     gpus.env["FAKE_NVML_DEVICES"] = "0"
     text = gpus.run("run", "--gpus", 0.1, "--", "true", rc=1).stderr
-    assert "each trial wants 0.1 of a GPU, and this machine has none; leave --gpus out" in text
+    assert "each trial needs 0.1 of a GPU, but this machine has no GPU; leave --gpus out" in text
     assert "There are no runs here yet" in gpus.run("ls").stdout
 
 
@@ -184,7 +184,7 @@ def test_the_refusal_in_python_has_pythons_names(gpus: Yard) -> None:
     code = "from hopyard import experiment; experiment.grid_search(lambda x: x, {'x': [1]}, gpus=1)"
     p = subprocess.run([sys.executable, "-c", code], env={**gpus.env, "HOPYARD_PROGRAM": gpus.bin}, cwd=gpus.project, text=True,
                        stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
-    assert p.stderr.splitlines()[-1] == "hopyard.Error: each trial wants 1 GPU, and this machine has none; leave gpus= out"
+    assert p.stderr.splitlines()[-1] == "hopyard.Error: each trial needs 1 GPU, but this machine has no GPU; leave gpus= out"
     assert "There are no runs here yet" in gpus.run("ls").stdout
 
 
@@ -279,8 +279,8 @@ def test_who_fell_with_a_neighbour_runs_again_and_then_alone(gpus: Yard) -> None
     text = gpus.run("run", "--grid", "x=1,2", "--gpus", 0.5, "--parallel", 2, "--", script, "{x}").stdout
     assert [a["state"] for a in gpus.attempts()] == ["lost", "lost", "done"] * 2
     assert printed(gpus) == ["share whole"] * 2
-    assert "fell with a neighbour on its GPU; tried again" in text
-    assert "tried again, on a GPU of its own" in text
+    assert "a fault of its GPU, which it shares with other trials; retried" in text
+    assert "retried, with a GPU to itself" in text
 
 
 def test_a_failure_of_its_own_beside_neighbours_is_its_own(gpus: Yard) -> None:

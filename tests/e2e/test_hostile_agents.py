@@ -72,7 +72,7 @@ class Attacked:
 def dropped(name: str, said: str) -> bool:
     """Two of them are not known by their names: these are what is wrong with them."""
     who = r"127\.0\.0\.1:\d+" if name in ("name-long", "host-long", "gpus-many") else re.escape(name)
-    return bool(re.search(rf"agent {who} at \S+ is dropped \(it broke the protocol: .*\); its trials run elsewhere", said))
+    return bool(re.search(rf"agent {who} at \S+ is disconnected \(it violated the protocol: .*\); its trials run on other agents", said))
 
 
 @pytest.mark.parametrize("name", ["offset-end", "name-long", "files-announced", "files-empty", "offsets-sparse"])

@@ -116,11 +116,11 @@ def test_a_shell_that_greets_is_no_obstacle(yard: Yard, net: Hosts) -> None:
 
 def test_hosts_that_cannot_be_used_are_named_and_the_others_do_the_work(yard: Yard, net: Hosts) -> None:
     p = yard.start("run", "--hosts", "a:2,locked:2,dark:2", "--grid", "x=1..6", "--", "sh", "-c", GATE)
-    wait_for(lambda: "agent locked is given up" in yard.driver_log(), "the locked one is given up")
+    wait_for(lambda: "agent locked is abandoned" in yard.driver_log(), "the locked one is given up")
     wait_for(lambda: "agent dark could not be started" in yard.driver_log(), "the dark one did not answer")
     open_gate(net["a"])
     said = finish(p)
-    assert re.search(r"agent locked is given up: ssh locked: .*Permission denied \(publickey\)", said), said
+    assert re.search(r"agent locked is abandoned: ssh locked: .*Permission denied \(publickey\)", said), said
     assert re.search(r"agent dark could not be started \(ssh dark: .*No route to host", said), said
     assert [a["agent"] for a in yard.attempts()] == ["a"] * 6
 
@@ -264,7 +264,7 @@ def test_a_file_never_lands_outside_the_trials_folder(yard: Yard, net: Hosts, tm
         assert (here / name).read_text() == "evil\n" and not (here / name).is_symlink()
     assert list((here / "checkpoint").iterdir()) == [here / "checkpoint/way"], "the checkpoint of an attempt that has failed so is not taken"
     for name in ("way/evil", "clash"):
-        assert f"trial 1: its file '{name}' is not kept" in said
+        assert f"trial 1: cannot write its file '{name}'" in said
     assert yard.trials()[0]["state"] == "failed"
     assert re.match("its file '(way/evil|clash)' could not be copied to the project: ", yard.trials()[0]["message"])
 
@@ -346,7 +346,7 @@ def test_a_checkpoint_that_is_too_large_for_a_retry_fails_its_trial_alone(yard: 
         wait_for(lambda: yard.attempts(1, on["a"])[1]["state"] == "failed", "and could not")
         (net["a"].home / "gate.3.a").touch()
         finish(p, rc=1)
-    assert "its checkpoint has more than the 1.0 MB that --max-transfer allows to send" in yard.trials()[on["a"] - 1]["message"]
+    assert "its checkpoint is larger than --max-transfer (1.0 MB)" in yard.trials()[on["a"] - 1]["message"]
     assert [t["state"] for t in yard.trials() if t["number"] != on["a"]] == ["done", "done"]
 
 
@@ -394,8 +394,8 @@ def test_a_full_disk_on_the_host_is_the_trials_failure(yard: Yard, net: Hosts) -
         f.write(b"x" * 6000000)  # no hole: that would fit
     p = yard.run("resume", "1", rc=1)
     assert "cannot write the checkpoint's file 'checkpoint/1': No space left on device" in p.stdout, p.stdout
-    assert p.stdout.count("No space left on device; tried again\n") == 4, p.stdout
-    assert p.stdout.count("No space left on device; tried again (1 of 1)\n") == 1, "then it counts as a retry"
+    assert p.stdout.count("No space left on device; retried\n") == 4, p.stdout
+    assert p.stdout.count("No space left on device; retried (1 of 1)\n") == 1, "then it counts as a retry"
     subprocess.run(["nsenter", "-t", str(a.sshd.pid), "-m", "umount", "-l", work], check=True)
 
 
@@ -480,7 +480,7 @@ def test_an_ssh_that_breaks_changes_nothing(yard: Yard, net: Hosts) -> None:
         kill(pid)
     for pid in yard.processes(r"^/\S*/?ssh .* b exec"):
         kill(pid)
-    wait_for(lambda: yard.driver_log().count("agent's process is over") == 2, "the driver has seen both")
+    wait_for(lambda: yard.driver_log().count("agent process has ended") == 2, "the driver has seen both")
     open_gate(*net.hosts.values())
     finish(p)
     assert [t["value"] for t in yard.trials()] == [1, 2, 3, 4]
@@ -529,7 +529,7 @@ def cut_off_for_long(yard: Yard, net: Hosts) -> None:
     net["a"].mend()
     open_gate(net["a"])
     said = finish(p)
-    assert "agent a is gone (nothing received from" in said
+    assert "agent a is lost (nothing received from" in said
     assert [t["value"] for t in yard.trials()] == [1, 2, 3, 4]
     assert [a["state"] for a in yard.attempts(1, lost["trial"])] == ["lost", "done"]
     assert len(yard.attempts()) == 5
@@ -540,7 +540,7 @@ def cut_off_and_back(yard: Yard, net: Hosts) -> None:
     p = yard.start("run", "--hosts", "a:1", "--grid", "x=1", "--", "sh", "-c", BEAT + GATE)
     wait_for(lambda: beats(net["a"]), "it runs")
     net["a"].cut()
-    wait_for(lambda: "agent a is gone" in yard.driver_log(), "it is given up", 120)
+    wait_for(lambda: "agent a is lost" in yard.driver_log(), "it is given up", 120)
     net["a"].mend()
     wait_for(lambda: beats(net["a"], 2), "it runs again", 120)
     assert beats(net["a"])[-1] < beats(net["a"], 2)[0]

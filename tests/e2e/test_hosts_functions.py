@@ -102,12 +102,12 @@ def test_a_large_function_survives_a_link_that_breaks_on_its_way(yard: Yard, far
     """)
     host, broken = net["a"], 0
     host.agent()
-    while broken < 4 and "agent is here" not in yard.driver_log():
+    while broken < 4 and "agent has joined agent=" not in yard.driver_log():
         broken += net.ip in sh(tool("nsenter"), "-t", host.sshd.pid, "-n", tool("ss"), "-K", "dst", net.ip, "sport", "!=", "22")
     yard.run("attach", "1")
     assert broken > 0, "it went too fast"
     assert [(t["state"], t["value"]) for t in yard.trials()] == [("done", 40 << 20)] * 2
-    assert yard.driver_log().count("agent is here") == 1, "another agent was started"
+    assert yard.driver_log().count("agent has joined agent=") == 1, "another agent was started"
 
 
 def test_a_training_between_hosts_by_horovods_calls(yard: Yard, far: Lab, net: Hosts) -> None:  # noqa: F811

@@ -97,7 +97,7 @@ def test_the_snapshot_with_the_logs_has_no_secrets_and_cannot_be_resumed(yard: Y
     assert yard.run("import", "--project", other, shared).stdout == "1 run added\n"
     assert "exit {i}" in yard.run("show", "1", "--project", other).stdout
     done = yard.run("resume", "1", "--project", other, rc=1)
-    assert "has neither its environment nor its function; resume it where it was run, or start it anew" in done.stderr, done
+    assert "has neither its environment nor its function; resume it in the original project, or start it again" in done.stderr, done
 
     shutil.rmtree(tmp_path / "state")
     done = yard.run("ls", rc=1, env=env)
@@ -111,6 +111,6 @@ def test_a_run_whose_snapshot_cannot_be_written_has_ended_all_the_same(yard: Yar
     (yard.folder / "runs/2.db.tmp").mkdir(mode=0o700)
     (yard.folder / "runs/2.db.tmp/x").touch()
     yard.run("run", "--", "true")
-    wait_for(lambda: "no snapshot of this run is kept" in (yard.folder / "run-2.log").read_text(), "the log says so")
+    wait_for(lambda: "no snapshot of this run was written" in (yard.folder / "run-2.log").read_text(), "the log says so")
     yard.wait_idle()
     assert yard.state(2) == "done" and [path.name for path in kept(yard)] == ["1.db", "2.db.tmp"]

@@ -268,7 +268,7 @@ def test_resume_tries_failed_trials_of_a_grid_again(yard: Yard) -> None:
     assert [t["state"] for t in yard.trials()] == ["done", "done"]
     assert [len(yard.attempts(1, n)) for n in (1, 2)] == [1, 2]
     p = yard.run("resume", "1", rc=None)
-    assert p.returncode != 0 and "nothing is left to resume" in p.stderr
+    assert p.returncode != 0 and "there is nothing to resume" in p.stderr
 
 
 @pytest.mark.smoke

@@ -96,7 +96,7 @@ def test_executors_that_come_late_are_used(house: House) -> None:
             error=failing(lambda: allreduce.run(rank, np=6, spark=spark, tensorboard=False)))
     """)
     assert said["most"] == 4 and said["ranks"] == [4] * 4
-    assert "6 ranks need 6 slots, and there are 4; lower np= to 4, or give more executors" in said["error"]
+    assert "6 ranks need 6 slots, but there are 4; lower np= to 4, or add executors" in said["error"]
     assert said["error"].endswith(", spark=spark)")
 
 
@@ -136,7 +136,7 @@ def test_an_executor_that_never_comes_hides_no_shortage(house: House) -> None:
             return hvd.size()
         say(ranks=allreduce.run(rank, np=6, min_np=2, max_np=6, spark=spark, tensorboard=False))
     """)
-    assert "each trial wants 1 GPU, and executors have none" in said["error"], said["error"]
+    assert "each trial needs 1 GPU, but executors have no GPU" in said["error"], said["error"]
     assert said["ranks"] == [4] * 4, "elastic, it begins with those for whom there is room"
 
 
@@ -231,5 +231,5 @@ say(most=most_at_once(4, 2, spark=spark, memory="300M"),
     error=failing(lambda: most_at_once(1, 1, spark=spark, memory="2G")))
 """)
     assert said["most"] == 2, "700 MB are for two of them, though there are four cores"
-    assert "a trial asks for 2.0 GB of memory, and no executor here has more than 700.0 MB" in said["error"], said["error"]
+    assert "a trial needs 2.0 GB of memory, but no executor has more than 700.0 MB" in said["error"], said["error"]
     assert "spark.executor.memoryOverhead" in said["error"]

@@ -345,7 +345,7 @@ def test_nodes_end_when_who_feeds_them_is_gone(yard: Yard, lab: Lab) -> None:  #
     wait_for(lambda: yard.rows("SELECT state FROM runs")[0]["state"] != 1, "the run ends")
     assert {t["state"] for t in yard.trials()} == {"done"}
     notes = " ".join(row["text"] for row in yard.rows("SELECT text FROM notes"))
-    assert "the program that fed the nodes is gone" in notes
+    assert "the program that fed the nodes has disconnected" in notes
 
 
 def test_tensorboard_shows_what_nodes_write(lab: Lab, tmp_path: Path) -> None:  # noqa: F811

@@ -102,7 +102,7 @@ def test_nobody_joins_with_a_word_that_is_not_his(yard: Yard) -> None:
 
 def test_a_trial_of_another_run_hears_that_it_is_no_rank(yard: Yard) -> None:
     p = yard.run("run", *ranks("join"), rc=1)
-    assert "this run is no training; start it by `hopyard train`" in p.stdout + p.stderr + str(list(yard.logdir().rglob("stderr"))[0].read_text())
+    assert "this run is not a training; start it with `hopyard train`" in p.stdout + p.stderr + str(list(yard.logdir().rglob("stderr"))[0].read_text())
 
 
 def test_the_first_ranks_metric_is_the_runs(yard: Yard) -> None:
@@ -144,7 +144,7 @@ def test_a_rank_that_dies_is_named_to_the_others_and_the_run_fails(yard: Yard, e
                                       ("exit:0", r"ended \(exit status 0\) without joining the others")])
 def test_a_rank_that_ends_without_joining_ends_the_waiting(yard: Yard, end: str, why: str) -> None:
     yard.run("train", "-np", 3, *ranks("mark", "waitmarks:3@2", f"{end}@2", "join"), rc=1)
-    assert re.search(rf"rank 2 (on \S+ {why}|has ended, and the others wait)", sent(yard)), sent(yard)
+    assert re.search(rf"rank 2 (on \S+ {why}|has ended, but the others wait)", sent(yard)), sent(yard)
     for r in (0, 1):
         assert sent(yard) in (yard.logdir() / f"rank={r}" / "stderr").read_text()
 
@@ -156,7 +156,7 @@ def test_a_rank_that_leaves_children_behind_is_missed_at_once(yard: Yard) -> Non
 
 def test_a_rank_that_cannot_go_on_is_named_to_the_others_while_it_lives(yard: Yard) -> None:
     yard.run("train", "-np", 3, *ranks("join", "fail:out_of_memory@1", "sleep@1", "lost"), rc=1)
-    assert re.fullmatch(r"rank 1 on \S+ cannot go on: out_of_memory", sent(yard)), sent(yard)
+    assert re.fullmatch(r"rank 1 on \S+ cannot continue: out_of_memory", sent(yard)), sent(yard)
     for r in (0, 2):
         assert f"heard: {sent(yard)} rank 1 generation 1" in printed(yard, r)
 
@@ -179,7 +179,7 @@ def test_retries_start_all_ranks_again(yard: Yard) -> None:
     assert [[a["state"] for a in yard.attempts(1, t)] for t in (1, 2)] == [["stopped", "failed", "done"], ["failed", "stopped", "done"]]
     assert [x["generation"] for r in ("", ".2", ".1") for x in rosters(yard, 0, attempt=r)] == ["3", "2", "1"]
     assert all(f"attempts so far: {n}" in printed(yard, 0, attempt=a) for n, a in ((0, ".1"), (1, ".2"), (2, "")))  # the checkpoint
-    assert len(re.findall(r"all ranks are started again \([12] of 2\)", p.stdout + p.stderr)) == 2
+    assert len(re.findall(r"all ranks are restarted \([12] of 2\)", p.stdout + p.stderr)) == 2
 
 
 def test_retries_come_to_an_end(yard: Yard) -> None:
@@ -255,7 +255,7 @@ def test_an_elastic_training_is_done_when_those_that_are_left_are(yard: Yard) ->
 
 def test_a_rank_that_fails_for_good_is_left_behind(yard: Yard) -> None:
     p = yard.run("train", "-np", 2, "--min-np", 1, "--retries", 1, *ranks("mark", "exit:3@1", "join", "wait:rank=1/mark.2", "leave"))
-    assert "rank 1 on" in p.stdout + p.stderr and "it is not started again" in p.stdout + p.stderr
+    assert "rank 1 on" in p.stdout + p.stderr and "it is not restarted" in p.stdout + p.stderr
     assert yard.state() == "done" and states(yard) == ["done", "failed"]
     assert [t["attempts"] for t in yard.trials()] == [1, 2] and yard.trials()[1]["message"] == "exit status 3"
 
@@ -263,7 +263,7 @@ def test_a_rank_that_fails_for_good_is_left_behind(yard: Yard) -> None:
 def test_an_elastic_training_fails_when_too_few_are_left(yard: Yard) -> None:
     yard.run("train", "-np", 3, "--min-np", 3, *ranks("join", "kill@1", "again"), rc=1)
     assert yard.state() == "failed"
-    assert re.fullmatch(r"rank 1 on \S+ was ended by signal 9 \(Killed\); the training needs 3 ranks and has 2 left", sent(yard))
+    assert re.fullmatch(r"rank 1 on \S+ was ended by signal 9 \(Killed\); the training needs 3 ranks, but only 2 remain", sent(yard))
     assert states(yard) == ["stopped", "failed", "stopped"]
 
 
@@ -279,7 +279,7 @@ def test_one_that_comes_when_the_others_are_done_is_sent_home(yard: Yard) -> Non
     yard.run("train", "-np", 2, "--min-np", 1, *ranks("join@0", "join@1.1", "kill@1.1", "wait:rank=1/mark.2@0",
              "leave@0", "exit:0@0", "mark", "join", "leave"), timeout=60)
     assert yard.state() == "done" and states(yard) == ["done", "stopped"]
-    assert yard.trials()[1]["message"] == "the others were done before it had joined them"
+    assert yard.trials()[1]["message"] == "the others were done before it joined"
 
 
 def test_a_machine_that_joins_gets_more_ranks(yard: Yard) -> None:
@@ -329,7 +329,7 @@ def test_ranks_of_several_machines_meet_and_share_memory_where_they_can(yard: Ya
 
 def test_ranks_without_the_machines_they_need_are_refused_with_what_to_do(yard: Yard, net: Hosts) -> None:
     p = yard.run("train", "-np", 3, "-H", "a:1,locked:2", *ranks("meet"), rc=1)
-    assert "3 ranks need 3 slots, and there is 1; lower -np to 1, or" in p.stdout + p.stderr
+    assert "3 ranks need 3 slots, but there is 1; lower -np to 1, or" in p.stdout + p.stderr
     assert not yard.attempts() and yard.state() == "failed"
 
 

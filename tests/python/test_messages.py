@@ -25,8 +25,8 @@ from hopyard._run.result import Result, Trial, _number
             "not leased: pass gpus=1 to give each trial its own",
         ),
         (
-            "each trial wants 1 GPU, and this machine has none; leave --gpus out",
-            "each trial wants 1 GPU, and this machine has none; leave gpus= out",
+            "each trial needs 1 GPU, but this machine has no GPU; leave --gpus out",
+            "each trial needs 1 GPU, but this machine has no GPU; leave gpus= out",
         ),
         ("--random takes a number from 0 on, not '-1'", "samples= takes a number from 0 on, not '-1'"),
         (
@@ -41,7 +41,7 @@ def test_messages_use_pythons_names(said, sentence):
 
 
 def test_user_text_is_unchanged():
-    own = "trial 1: ValueError: use --name 3 and --memory; tried again (1 of 2)"
+    own = "trial 1: ValueError: use --name 3 and --memory; retried (1 of 2)"
     assert advice_in_python(own) == own
     assert (
         advice_in_python("[1/2] failed  killed: used 4 GB; raise --memory")

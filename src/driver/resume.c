@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A run that goes on. The search is asked and told again all that it was, in
- * the same order, and stands where it stood. Trials that were not over run
- * again; so do failed ones, unless the search has built upon their failure
- * (evolution has). Ranks of a training run again all together.
+ * Resuming a run. All asks and tells of the search are repeated in the same
+ * order, which restores its state. Trials that had not ended run again; so do
+ * failed ones, unless the search has used their failure (evolution does). All
+ * ranks of a training run again together.
  *
- * What a trial's attempts were charged with (failures, agents that died) counts
- * on, so that no limit begins anew with each resume. Only a trial that had failed
- * for good, and is tried again because the user wants it, starts without any.
+ * The charges of a trial's attempts (failures, agents that died) are kept, so
+ * that no limit starts anew with each resume. Only a trial that had failed for
+ * good, and is retried because the user resumes the run, starts without
+ * charges.
  */
 #include <errno.h>
 #include <math.h>
@@ -18,7 +19,7 @@
 #include "base/mem.h"
 #include "driver/run.h"
 
-struct replaying {
+struct replay {
     struct driver *driver;
     struct hy_value *values;
     bool some_had_failed;
@@ -27,14 +28,14 @@ struct replaying {
 
 static bool runs_again(const struct driver *d, const struct hy_trial_row *row)
 {
-    if (hy_is_training(d)) /* all of them, or none */
+    if (hy_is_training(d)) /* all ranks, or none */
         return true;
     if (row->state == HY_TRIAL_FAILED)
         return d->spec->kind != HY__RUN_SPEC__KIND__EVOLVE;
     return row->state != HY_TRIAL_DONE;
 }
 
-static int asked(struct replaying *r, const struct hy_trial_row *row)
+static int replay_ask(struct replay *r, const struct hy_trial_row *row)
 {
     struct driver *d = r->driver;
     uint64_t number = 0;
@@ -42,13 +43,14 @@ static int asked(struct replaying *r, const struct hy_trial_row *row)
     int rc = hy_search_ask(d->search, &number, r->values);
 
     if (rc == -ENOMEM)
-        return hy_err_set(r->err, rc, "out of memory");
+        return hy_err_oom(r->err);
     if (rc != 1 || number != (uint64_t)row->number)
-        return hy_err_set(r->err, -EUCLEAN, "run %lld cannot go on: its search gives other trials than the store has; was it begun by another version of hopyard?", (long long)d->run);
-    if (row->asked_seq > d->seq)
-        d->seq = row->asked_seq;
-    if (row->ended_seq > d->seq) /* also of one that runs again: clients know that position */
-        d->seq = row->ended_seq;
+        return hy_err_set(r->err, -EUCLEAN, "run %lld cannot be resumed: its search gives other trials than the store "
+                          "has; resume it with the version of hopyard that started it", (long long)d->run);
+    if (row->asked_seq > d->trials.seq)
+        d->trials.seq = row->asked_seq;
+    if (row->ended_seq > d->trials.seq) /* also of one that runs again: clients have seen that position */
+        d->trials.seq = row->ended_seq;
     if (row->dir && hy_run_take_dir(d, row->dir) == -ENOMEM)
         return hy_err_oom(r->err);
     if (!runs_again(d, row))
@@ -63,40 +65,40 @@ static int asked(struct replaying *r, const struct hy_trial_row *row)
     return t && t->dir ? 0 : hy_err_oom(r->err);
 }
 
-static int told(struct replaying *r, const struct hy_trial_row *row)
+static int replay_tell(struct replay *r, const struct hy_trial_row *row)
 {
     struct driver *d = r->driver;
 
-    if (row->told_seq > d->seq)
-        d->seq = row->told_seq;
+    if (row->told_seq > d->trials.seq)
+        d->trials.seq = row->told_seq;
     if (runs_again(d, row))
         return 0;
-    if (row->ended_seq > d->ended_seq)
-        d->ended_seq = row->ended_seq;
+    if (row->ended_seq > d->trials.ended_seq)
+        d->trials.ended_seq = row->ended_seq;
     hy_search_tell(d->search, (uint64_t)row->number, row->has_value ? row->value : NAN);
-    if (row->has_value && hy_run_best(d, row) < 0)
+    if (row->has_value && hy_run_update_best(d, row) < 0)
         return hy_err_oom(r->err);
-    d->without_metric += row->state == HY_TRIAL_DONE && *d->spec->metric && !row->has_value;
-    *(row->state == HY_TRIAL_DONE ? &d->done : &d->failed) += 1;
+    d->trials.without_metric += row->state == HY_TRIAL_DONE && *d->spec->metric && !row->has_value;
+    *(row->state == HY_TRIAL_DONE ? &d->trials.done : &d->trials.failed) += 1;
     return 0;
 }
 
 static int on_row(void *arg, const struct hy_trial_row *row, int is_tell)
 {
-    return is_tell ? told(arg, row) : asked(arg, row);
+    return is_tell ? replay_tell(arg, row) : replay_ask(arg, row);
 }
 
-/* ---- attempts that a driver left behind ------------------------------------------- */
+/* ---- attempts that were interrupted with the driver ------------------------------------------ */
 
-struct leftovers {
+struct interrupted {
     struct driver *driver;
-    struct hy_map rounds; /* of a training, by attempt: a bit for each thing that it was charged with */
+    struct hy_map rounds; /* of a training, by attempt: one bit per kind of charge */
     struct hy_attempt_row *rows;
     size_t count;
 };
 
-/* Ranks that start together have the same attempt, and what ends one of them counts once. */
-static int charge_training(struct leftovers *l, const struct hy_attempt_row *row)
+/* Ranks that start together have the same attempt number, and its end is charged once. */
+static int charge_training(struct interrupted *l, const struct hy_attempt_row *row)
 {
     uintptr_t bits = (uintptr_t)hy_map_get(&l->rounds, (uint64_t)row->number), bit = (uintptr_t)1 << row->charge;
 
@@ -106,7 +108,7 @@ static int charge_training(struct leftovers *l, const struct hy_attempt_row *row
     return hy_map_put(&l->rounds, (uint64_t)row->number, (void *)(bits | bit));
 }
 
-static int charge(struct leftovers *l, struct trial *t, const struct hy_attempt_row *row)
+static int charge(struct interrupted *l, struct trial *t, const struct hy_attempt_row *row)
 {
     t->charged[row->charge] += row->charge != HY_CHARGE_NONE;
     return hy_is_training(l->driver) ? charge_training(l, row) : 0;
@@ -114,36 +116,33 @@ static int charge(struct leftovers *l, struct trial *t, const struct hy_attempt_
 
 static int on_attempt(void *arg, const struct hy_attempt_row *row)
 {
-    struct leftovers *l = arg;
-    struct trial *t = hy_map_get(&l->driver->trials, (uint64_t)row->trial);
-    struct hy_attempt_row *more;
+    struct interrupted *l = arg;
+    struct trial *t = hy_map_get(&l->driver->trials.map, (uint64_t)row->trial);
 
     if (t && t->attempt < row->number)
         t->attempt = (uint32_t)row->number;
     if (row->state != HY_ATTEMPT_RUNNING)
         return t ? charge(l, t, row) : 0;
-    more = hy_reallocarray(l->rows, l->count + 1, sizeof *more);
-    if (!more)
+    if (hy_array_grow(l->rows, l->count) < 0)
         return -ENOMEM;
-    l->rows = more;
     l->rows[l->count++] = (struct hy_attempt_row){.trial = row->trial, .number = row->number, .started = row->started};
     return 0;
 }
 
-static int end_leftovers(struct driver *d, struct hy_err *err)
+static int end_interrupted(struct driver *d, struct hy_err *err)
 {
-    struct leftovers l = {.driver = d};
+    struct interrupted l = {.driver = d};
     int rc = hy_store_attempt_each(d->store, d->run, 0, on_attempt, &l, err);
 
     for (size_t i = 0; i < l.count && rc == 0; i++) {
-        struct trial *t = hy_map_get(&d->trials, (uint64_t)l.rows[i].trial);
+        struct trial *t = hy_map_get(&d->trials.map, (uint64_t)l.rows[i].trial);
 
         l.rows[i].state = HY_ATTEMPT_LOST;
         l.rows[i].message = "the driver was interrupted";
         l.rows[i].ended = hy_clock_wall_ms();
         rc = hy_store_attempt_end(d->store, d->run, &l.rows[i], err);
-        /* On another host it may live on for its lease, and as long as it
-         * takes to end; here it is gone (see earlier_agents_are_gone). */
+        /* On another host it may be alive until its lease expires and it has ended; local ones have ended (see
+         * have_earlier_agents_ended). */
         if (t && (d->spec->n_hosts || *d->spec->listen || *d->spec->discovery))
             t->due_ms = hy_clock_ms() + HY_AGENT_SILENCE_MS;
     }
@@ -152,15 +151,15 @@ static int end_leftovers(struct driver *d, struct hy_err *err)
     return rc;
 }
 
-/* A training has failed as a whole. */
-static int forgive_failed(struct replaying *r)
+/* A training fails as a whole. */
+static int reset_charges(struct replay *r)
 {
     struct driver *d = r->driver;
     bool all = hy_is_training(d) && r->some_had_failed;
     struct trial *t;
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && (t = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; rc == 0 && (t = hy_map_next(&d->trials.map, &i));)
         if (all || t->had_failed)
             rc = hy_store_attempts_clear_charges(d->store, d->run, (int64_t)t->number, r->err);
     return rc;
@@ -171,7 +170,7 @@ static int queue_all(struct driver *d, struct hy_err *err)
     struct trial *t;
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && (t = hy_map_next(&d->trials, &i));) {
+    for (size_t i = 0; rc == 0 && (t = hy_map_next(&d->trials.map, &i));) {
         struct hy_trial_row row = {.number = (int64_t)t->number, .state = HY_TRIAL_RUNNING, .attempts = t->attempt};
 
         rc = hy_store_trial_end(d->store, d->run, &row, err);
@@ -179,10 +178,10 @@ static int queue_all(struct driver *d, struct hy_err *err)
             break;
         if (hy_is_training(d)) {
             t->phase = TRIAL_QUEUED;
-            d->training.due_ms = t->due_ms > d->training.due_ms ? t->due_ms : d->training.due_ms;
+            d->training.start_at = t->due_ms > d->training.start_at ? t->due_ms : d->training.start_at;
         } else if (t->due_ms) {
             t->phase = TRIAL_WAITING;
-            hy_list_push(&d->waiting, &t->waiting);
+            hy_list_push(&d->trials.waiting, &t->waiting);
         } else {
             rc = hy_trial_queue(d, t);
         }
@@ -190,9 +189,9 @@ static int queue_all(struct driver *d, struct hy_err *err)
     return rc;
 }
 
-int hy_run_replay(struct driver *d, struct hy_err *err)
+int hy_run_restore(struct driver *d, struct hy_err *err)
 {
-    struct replaying r = {.driver = d, .err = err};
+    struct replay r = {.driver = d, .err = err};
     int rc;
 
     r.values = hy_calloc(d->space.count + 1, sizeof *r.values);
@@ -201,8 +200,8 @@ int hy_run_replay(struct driver *d, struct hy_err *err)
     rc = hy_store_replay(d->store, d->run, on_row, &r, err);
     free(r.values);
     if (rc == 0)
-        rc = forgive_failed(&r);
+        rc = reset_charges(&r);
     if (rc == 0)
-        rc = end_leftovers(d, err);
+        rc = end_interrupted(d, err);
     return rc == 0 ? queue_all(d, err) : rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What trials need of machines, and what people hear about GPUs. */
+/* The resources that trials need, and messages about shortages. */
 #include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -8,25 +8,25 @@
 #include "base/text.h"
 #include "driver/run.h"
 
-#define FAULTS_MAX 2 /* on a GPU that it shares; then it has one of its own: it may be the one at fault */
+#define SHARED_GPU_FAULTS_MAX 2 /* on a shared GPU; then the trial gets a GPU to itself, since it may be the cause */
 
 struct hy_need hy_run_need(const struct driver *d, const struct trial *t)
 {
     uint32_t share = d->spec->gpus_said && !(t && hy_node_is_server(d->spec, t->number)) ? d->spec->gpu_share : 0;
 
-    bool alone = t && !hy_is_training(d) && t->charged[HY_CHARGE_LOSS] >= ALONE_FROM;
+    bool alone = t && !hy_is_training(d) && t->charged[HY_CHARGE_LOSS] >= LOSSES_BEFORE_ALONE;
 
-    if (t && share && t->charged[HY_CHARGE_GPU_FAULT] >= FAULTS_MAX && share < HY_GPU_WHOLE)
+    if (t && share && t->charged[HY_CHARGE_GPU_FAULT] >= SHARED_GPU_FAULTS_MAX && share < HY_GPU_WHOLE)
         share = HY_GPU_WHOLE;
     return (struct hy_need){.role_count = 1,
                             .roles = {{.count = 1, .memory = d->spec->memory, .gpu_share = share, .alone = alone}}};
 }
 
-uint32_t hy_run_slots_here(const struct driver *d)
+uint32_t hy_run_local_slots(const struct driver *d)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
-    if (hy_is_training(d)) /* further ranks are for machines that join */
+    if (hy_is_training(d)) /* further ranks run on machines that join */
         return d->spec->ranks;
     return d->spec->parallel ? d->spec->parallel : (uint32_t)(cores > 0 ? cores : 1);
 }
@@ -37,13 +37,13 @@ static void count_gpus(const struct driver *d, uint32_t *ret_most, size_t *ret_m
 
     *ret_most = 0;
     *ret_machines = 0;
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));) {
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));) {
         *ret_machines += a->in_schedule;
         *ret_most = a->in_schedule && a->gpus > *ret_most ? a->gpus : *ret_most;
     }
 }
 
-static int wants_more(uint32_t share, uint32_t most, const char *has, struct hy_err *err)
+static int gpu_shortage_error(uint32_t share, uint32_t most, const char *has, struct hy_err *err)
 {
     char wants[32];
 
@@ -51,11 +51,11 @@ static int wants_more(uint32_t share, uint32_t most, const char *has, struct hy_
         snprintf(wants, sizeof wants, "%g of a GPU", share / (double)HY_GPU_WHOLE);
     else
         snprintf(wants, sizeof wants, "%u GPU%s", share / HY_GPU_WHOLE, share > HY_GPU_WHOLE ? "s" : "");
-    return hy_err_set(err, -ENOSPC, "each trial wants %s, and %s; %s", wants, has,
+    return hy_err_set(err, -ENOSPC, "each trial needs %s, but %s; %s", wants, has,
                       most ? "lower --gpus" : "leave --gpus out");
 }
 
-static int too_few_gpus(const struct driver *d, struct hy_err *err)
+static int describe_gpu_shortage(const struct driver *d, struct hy_err *err)
 {
     uint32_t most;
     size_t machines;
@@ -63,18 +63,18 @@ static int too_few_gpus(const struct driver *d, struct hy_err *err)
 
     count_gpus(d, &most, &machines);
     if (*d->spec->engine)
-        snprintf(has, sizeof has, most ? "an executor has %u" : "executors have none", most);
+        snprintf(has, sizeof has, most ? "an executor has %u" : "executors have no GPU", most);
     else if (most)
-        snprintf(has, sizeof has, machines > 1 ? "no machine here has more than %u" : "this machine has %u",
+        snprintf(has, sizeof has, machines > 1 ? "no machine has more than %u" : "this machine has %u",
                  most);
     else
-        snprintf(has, sizeof has, "%s", machines > 1 ? "no machine here has one" : "this machine has none");
-    return wants_more(d->spec->gpu_share, most, has, err);
+        snprintf(has, sizeof has, "%s", machines > 1 ? "no machine has a GPU" : "this machine has no GPU");
+    return gpu_shortage_error(d->spec->gpu_share, most, has, err);
 }
 
 int hy_run_check_gpus(const Hy__RunSpec *spec, struct hy_err *err)
 {
-    char has[64] = "this machine has none";
+    char has[64] = "this machine has no GPU";
     size_t count = 0;
     int rc;
 
@@ -85,24 +85,24 @@ int hy_run_check_gpus(const Hy__RunSpec *spec, struct hy_err *err)
         return rc;
     if (count)
         snprintf(has, sizeof has, "this machine has %zu", count);
-    return wants_more(spec->gpu_share, (uint32_t)count, has, err);
+    return gpu_shortage_error(spec->gpu_share, (uint32_t)count, has, err);
 }
 
-/* What all machines here have together. */
+/* The total of all machines. */
 static void count_all(const struct driver *d, uint64_t *ret_slots, uint64_t *ret_gpus)
 {
     struct agent *a;
 
     *ret_slots = *ret_gpus = 0;
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (a->in_schedule) {
             *ret_slots += a->slots;
             *ret_gpus += a->gpus;
         }
 }
 
-/* One of them would fit, and all of them do not. */
-static int too_many_ranks(const struct driver *d, struct hy_need need, struct hy_err *err)
+/* One rank fits, but all of them do not. */
+static int describe_rank_shortage(const struct driver *d, struct hy_need need, struct hy_err *err)
 {
     uint32_t ranks = need.roles[0].count, share = need.roles[0].gpu_share;
     uint64_t slots, gpus;
@@ -110,35 +110,35 @@ static int too_many_ranks(const struct driver *d, struct hy_need need, struct hy
 
     count_all(d, &slots, &gpus);
     if (hy_is_cluster(d) && slots < d->spec->ranks)
-        return hy_err_set(err, -ENOSPC, "a cluster of %u nodes needs %u slots, and there %s %llu; lower the number of nodes,"
-                          " or give more %s", d->spec->ranks, d->spec->ranks, slots == 1 ? "is" : "are",
+        return hy_err_set(err, -ENOSPC, "a cluster of %u nodes needs %u slots, but there %s %llu; lower the number of "
+                          "nodes, or add %s", d->spec->ranks, d->spec->ranks, slots == 1 ? "is" : "are",
                           (unsigned long long)slots, *d->spec->engine ? "executors" : "slots or machines");
     if (slots < ranks)
         return hy_err_set(err, -ENOSPC,
-                          "%u ranks need %u slots, and there %s %llu; lower -np to %llu, or give more %s",
+                          "%u ranks need %u slots, but there %s %llu; lower -np to %llu, or add %s",
                           ranks, ranks, slots == 1 ? "is" : "are", (unsigned long long)slots,
                           (unsigned long long)slots,
                           *d->spec->engine ? "executors" : "slots or machines, as in -H a:4,b:4");
     need.roles[0].gpu_share = 0;
     if (hy_schedule_possible(d->schedule, &need))
-        return hy_err_set(err, -ENOSPC, "%u ranks want %g GPU%s each, and there %s %llu; lower -np or --gpus",
+        return hy_err_set(err, -ENOSPC, "%u ranks need %g GPU%s each, but there %s %llu; lower -np or --gpus",
                           ranks, share / (double)HY_GPU_WHOLE, share == HY_GPU_WHOLE ? "" : "s",
                           gpus == 1 ? "is" : "are", (unsigned long long)gpus);
     return hy_err_set(err, -ENOSPC,
-                      "%u ranks with %s each are more than the memory of the machines here; lower -np or "
+                      "%u ranks with %s each exceed the memory of the machines; lower -np or "
                       "--memory",
                       ranks, hy_format_size(d->spec->memory, size, sizeof size));
 }
 
-static int too_little_memory(const struct driver *d, struct hy_err *err)
+static int describe_memory_shortage(const struct driver *d, struct hy_err *err)
 {
     char wants[32], has[32];
     uint64_t most = 0;
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         most = a->in_schedule && a->memory > most ? a->memory : most;
-    return hy_err_set(err, -ENOSPC, "a trial asks for %s of memory, and no %s here has more than %s; lower --memory%s",
+    return hy_err_set(err, -ENOSPC, "a trial needs %s of memory, but no %s has more than %s; lower --memory%s",
                       hy_format_size(d->spec->memory, wants, sizeof wants), *d->spec->engine ? "executor" : "machine",
                       hy_format_size(most, has, sizeof has),
                       *d->spec->engine ? " or raise spark.executor.memoryOverhead" : "");
@@ -151,15 +151,15 @@ int hy_run_shortage(const struct driver *d, struct hy_err *err)
     if (hy_schedule_possible(d->schedule, &all))
         return 0;
     if (hy_schedule_possible(d->schedule, &need))
-        return too_many_ranks(d, all, err);
+        return describe_rank_shortage(d, all, err);
     need.roles[0].gpu_share = 0;
     if (hy_schedule_possible(d->schedule, &need))
-        return too_few_gpus(d, err);
-    return too_little_memory(d, err);
+        return describe_gpu_shortage(d, err);
+    return describe_memory_shortage(d, err);
 }
 
-/* Several trials at once on GPUs that nobody shares out: TensorFlow takes all
- * the memory it sees, so the first one leaves nothing to the others. */
+/* Several trials at once on GPUs without leases: TensorFlow allocates all the memory it sees, so the first trial
+ * leaves none to the others. */
 void hy_run_note_gpus(struct driver *d, const struct agent *a)
 {
     if (d->spec->gpus_said || !a->gpus || a->slots < 2 || d->spec->parallel == 1 || d->gpus_noted ||

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "driver/names.h"
+#include "driver/params_text.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "driver/driver.h"
@@ -17,9 +16,9 @@
 #define DIR_MAX 200
 #define TEXT_MAX (16u * 1024 * 1024)
 
-/* ---- {name} in the command ------------------------------------------------------ */
+/* ---- {name} in the command ------------------------------------------------------------------- */
 
-/* The length of an identifier in braces at `s` ("{name}" gives 4), 0 if none. */
+/* The length of an identifier in braces at `s` ("{name}" gives 4), 0 if there is none. */
 static size_t placeholder(const char *s)
 {
     size_t n = 1;
@@ -47,8 +46,9 @@ static int unknown_name(char *const *names, const char *name, size_t n, struct h
     for (int i = 0; names[i]; i++)
         if (hy_buf_printf(&list, "%s{%s}", i ? ", " : "", names[i]) < 0)
             break;
-    return hy_err_set(err, -EINVAL, "the command has {%.*s}, which is no parameter (%s%s); write {{%.*s}} to mean the braces themselves",
-                      (int)n, name, list.len ? "there is " : "there are none", list.len ? hy_buf_cstr(&list) : "", (int)n, name);
+    return hy_err_set(err, -EINVAL, "unknown parameter {%.*s} in the command (%s%s); write {{%.*s}} for literal braces",
+                      (int)n, name, list.len ? "parameters: " : "there are no parameters",
+                      list.len ? hy_buf_cstr(&list) : "", (int)n, name);
 }
 
 int hy_command_check(char *const *argv, char *const *names, struct hy_err *err)
@@ -111,10 +111,10 @@ char *hy_command_expand(const char *template, const struct hy_space *space, cons
     return take_text(&out, rc);
 }
 
-/* ---- the folder --------------------------------------------------------------------- */
+/* ---- directory names ------------------------------------------------------------------------- */
 
-/* '%' and '~' have a meaning of their own here; '/' and control bytes cannot
- * stand in a name; the rest is what shells, URLs and TensorBoard trip over. */
+/* '%' and '~' are escapes here; '/' and control bytes are invalid in a name; the rest causes problems in shells,
+ * URLs and TensorBoard. */
 static int append_safe(struct hy_buf *b, const char *text)
 {
     size_t left = strlen(text);
@@ -143,7 +143,7 @@ static int cut_long_name(struct hy_buf *b)
     if (b->len <= DIR_MAX)
         return 0;
     snprintf(tail, sizeof tail, "~%016llx", (unsigned long long)hy_hash(hy_buf_bytes(b), b->len));
-    while (keep && (hy_buf_bytes(b)[keep] & 0xc0) == 0x80) /* not through a character */
+    while (keep && (hy_buf_bytes(b)[keep] & 0xc0) == 0x80) /* not in the middle of a character */
         keep--;
     b->len = keep;
     return hy_buf_append_str(b, tail);
@@ -162,7 +162,7 @@ char *hy_params_dir(const struct hy_space *space, const struct hy_value *values,
 
         rc = i ? hy_buf_append(&out, ",", 1) : 0;
         if (rc == 0 && i == 0 && space->dims[0].name[0] == '.')
-            rc = hy_buf_append_str(&out, "_"); /* not a hidden folder, nor "." */
+            rc = hy_buf_append_str(&out, "_"); /* not a hidden directory, nor "." */
         if (rc == 0)
             rc = append_safe(&out, space->dims[i].name);
         if (rc == 0)
@@ -184,14 +184,14 @@ int hy_append_json_string(struct hy_buf *b, const char *text)
     hy_cleanup_free char *dump = NULL;
 
     hy_buf_init(&printable, TEXT_MAX);
-    if (!value && hy_append_printable(&printable, text, strlen(text)) == 0) /* it is no UTF-8 */
+    if (!value && hy_append_printable(&printable, text, strlen(text)) == 0) /* not valid UTF-8 */
         value = json_string(hy_buf_cstr(&printable));
     dump = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
     json_decref(value);
     return dump ? hy_buf_append_str(b, dump) : -ENOMEM;
 }
 
-/* A plain text stands for a number where it can be one; "007", "1." and "1e999" are texts. */
+/* A text that is a valid JSON number becomes a number; "007", "1." and "1e999" stay strings. */
 static int append_text(struct hy_buf *b, const char *text)
 {
     size_t n = hy_json_number_len(text);
@@ -201,7 +201,7 @@ static int append_text(struct hy_buf *b, const char *text)
     return hy_append_json_string(b, text);
 }
 
-/* A real number stays one: 1.0, for readers to whom 1 is an integer. */
+/* A float keeps its type: 1.0, for readers that take 1 for an integer. */
 static int append_real(struct hy_buf *b, const char *text)
 {
     int rc = hy_buf_append_str(b, text);
@@ -239,22 +239,4 @@ char *hy_params_json(const struct hy_space *space, const struct hy_value *values
     if (rc == 0)
         rc = hy_buf_append_str(&out, "}");
     return take_text(&out, rc);
-}
-
-char *hy_driver_socket(const char *folder, int64_t run, struct hy_err *err)
-{
-    hy_cleanup_free char *runtime = hy_runtime_dir(err);
-    hy_cleanup_free char *real = runtime ? realpath(folder, NULL) : NULL;
-    char *path;
-
-    if (!runtime)
-        return NULL;
-    if (!real) {
-        hy_err_sys(err, -errno, "cannot find the folder '%s'", folder);
-        return NULL;
-    }
-    path = hy_asprintf("%s/%012llx-%lld.sock", runtime, (unsigned long long)(hy_hash(real, strlen(real)) >> 16), (long long)run);
-    if (!path)
-        hy_err_oom(err);
-    return path;
 }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What TensorBoard shows of a trial beyond what its own code writes: its
- * hyperparameters, the values it reports, how it ended.
+ * Event files for TensorBoard, in addition to those that the trial's code
+ * writes: hyperparameters, reported values and the status of the trial.
  *
- * A trial has one file of ours in its folder, that of its newest attempt; the
- * file of the attempt before is removed, for TensorBoard takes all files of a
- * folder for one story. Handlers only gather bytes. After the turn's commit
- * they go to libuv's thread pool, one job at a time per trial, so that a slow
- * disk holds up nothing but the end of the run.
+ * A trial has one such file in its directory, that of its latest attempt; the
+ * file of the previous attempt is removed, since TensorBoard combines all files
+ * of a directory. Handlers only append to a buffer. After the turn's commit it
+ * is written by libuv's thread pool, one job at a time per trial, so that a
+ * slow disk delays nothing but the end of the run.
  *
- * TensorBoard believes the first end of a session that it reads. So it is
- * written when the trial is over for good: not before another attempt, and not
- * when the run is stopped, since `resume` goes on. Until then the trial's
- * status is "unknown".
+ * TensorBoard uses the first end of a session that it reads. So the end is
+ * written when the trial has ended for good: not before another attempt, and
+ * not when the run is stopped, since `resume` may continue it. Until then the
+ * trial's status is "unknown".
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -35,35 +35,35 @@
 #include "driver/run.h"
 #include "event/event.h"
 
-#define GATHERED_MAX (1024u * 1024) /* while the disk is slow */
-#define TAGS_MAX 10000u             /* names of values; TensorBoard is lost long before */
+#define PENDING_MAX (1024u * 1024) /* buffered while the disk is slow */
+#define TAGS_MAX 10000u             /* names of values; far more than TensorBoard can show */
 #define PREFIX "events.out.tfevents."
 
-/* The worker's. The loop keeps off while a job is under way. */
+/* Used by the worker thread; the loop does not touch it during a job. */
 struct file {
     uint64_t trial;
-    char *root, *dir;   /* the run's folder, and the trial's in it */
-    char *path;         /* the whole of it */
-    int fd;             /* -1: what comes is dropped */
+    char *root, *dir;   /* the run's directory, and the trial's within it */
+    char *path;         /* the full path */
+    int fd;             /* -1: data is dropped */
     struct hy_buf bytes;
-    bool fresh, last;   /* this job begins it, and closes it */
-    bool again;         /* an earlier attempt may have left one */
+    bool is_new, is_last;   /* this job creates the file, or closes it */
+    bool is_retry;      /* an earlier attempt may have left a file */
     int rc;
 };
 
 struct events {
     struct driver *driver;
-    struct trial *trial;    /* NULL: it is over; freed when all is written */
-    struct hy_list due;     /* in driver->events_due: there is something for the worker */
+    struct trial *trial;    /* NULL: it has ended; freed when everything is written */
+    struct hy_list due;     /* in driver.events.due: there is data for the worker */
     struct hy_map tags;     /* hash of a name -> struct tag */
-    struct hy_buf gathered;
-    char *next;             /* the file of a new attempt: what is gathered belongs there */
-    bool again;             /* it is not the first attempt */
-    bool over;              /* nothing more comes for the file */
+    struct hy_buf pending;
+    char *next_path;        /* the file of a new attempt, for what is pending */
+    bool is_retry;          /* not the first attempt */
+    bool is_complete;       /* nothing more is added to the file */
     bool overflowed;
-    bool working;
-    bool is_stalled;        /* the job could not be done for want of room, and is tried again */
-    struct hy_list retry;   /* in driver.stalled_events, until then */
+    bool is_writing;
+    bool is_stalled;        /* the job failed for lack of space and is retried */
+    struct hy_list retry;   /* in driver.events.stalled until then */
     uv_work_t job;
     struct file file;
 };
@@ -73,9 +73,9 @@ struct tag {
     double last;
 };
 
-/* ---- the worker ----------------------------------------------------------------------- */
+/* ---- the worker thread ----------------------------------------------------------------------- */
 
-/* events.out.tfevents.SECONDS.HOST.hopyard.TRIAL.ATTEMPT of this trial? */
+/* Whether it is events.out.tfevents.SECONDS.HOST.hopyard.TRIAL.ATTEMPT of this trial. */
 static bool is_ours(const char *name, uint64_t trial)
 {
     const char *tail = name;
@@ -89,26 +89,26 @@ static bool is_ours(const char *name, uint64_t trial)
     return isdigit((unsigned char)*tail) && !tail[strspn(tail, "0123456789")];
 }
 
-/* By whatever driver of this run they were made. */
+/* Also those of earlier drivers of this run. */
 static int remove_earlier(const struct file *f, int dir)
 {
     hy_cleanup_close int fd = HY_SYS(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
     struct dirent *entry;
-    int rc = folder ? 0 : -errno;
+    int rc = stream ? 0 : -errno;
 
-    if (folder)
-        fd = -1; /* it is closed with the other */
+    if (stream)
+        fd = -1; /* closedir closes it */
 
-    while (rc == 0 && (entry = readdir(folder)))
-        if (is_ours(entry->d_name, f->trial) && HY_SYS(unlinkat(dirfd(folder), entry->d_name, 0)) < 0)
+    while (rc == 0 && (entry = readdir(stream)))
+        if (is_ours(entry->d_name, f->trial) && HY_SYS(unlinkat(dirfd(stream), entry->d_name, 0)) < 0)
             rc = -errno;
-    if (folder)
-        closedir(folder);
+    if (stream)
+        closedir(stream);
     return rc;
 }
 
-/* A trial may have put something else there: -EINVAL. */
+/* -EINVAL if the trial has created something else there. */
 static int create(int dir, const char *path)
 {
     hy_cleanup_close int fd = HY_SYS(openat(dir, strrchr(path, '/') + 1,
@@ -132,7 +132,7 @@ static int begin(struct file *f)
     int rc = dir < 0 ? dir : 0;
 
     close_file(f);
-    if (rc == 0 && f->again)
+    if (rc == 0 && f->is_retry)
         rc = remove_earlier(f, dir);
     if (rc == 0)
         rc = f->fd = create(dir, f->path);
@@ -152,9 +152,9 @@ static int copy(int from, int to, off_t size)
     return 0;
 }
 
-/* Training code likes to begin with an empty folder, and removes what it finds.
- * The trial is over now, so nobody trips over a file that comes back. */
-static int bring_back(const struct file *f)
+/* Training code often starts by emptying its directory. The trial has ended now, so restoring the file does not
+ * disturb it. */
+static int restore_if_removed(const struct file *f)
 {
     hy_cleanup_close int dir = -1, fd = -1;
     struct stat st;
@@ -170,7 +170,7 @@ static int bring_back(const struct file *f)
     return rc < 0 ? rc : copy(f->fd, fd, st.st_size);
 }
 
-/* All bytes or none, so that it can be tried again. */
+/* All bytes or none, so that it can be retried. */
 static int append(struct file *f)
 {
     off_t begin = lseek(f->fd, 0, SEEK_CUR);
@@ -179,37 +179,37 @@ static int append(struct file *f)
     if (rc == 0)
         hy_buf_clear(&f->bytes);
     else if (begin >= 0 && (ftruncate(f->fd, begin) < 0 || lseek(f->fd, begin, SEEK_SET) < 0))
-        rc = -EINVAL; /* it is not a file any more */
+        rc = -EINVAL; /* it is not a regular file any more */
     return rc;
 }
 
-static void work(uv_work_t *job)
+static void write_job(uv_work_t *job)
 {
     struct file *f = &hy_container(job, struct events, job)->file;
 
-    f->rc = f->fresh ? begin(f) : 0;
-    f->fresh &= f->rc < 0;
+    f->rc = f->is_new ? begin(f) : 0;
+    f->is_new &= f->rc < 0;
     if (f->rc == 0 && f->fd >= 0)
         f->rc = append(f);
-    if (f->rc == 0 && f->fd >= 0 && f->last)
-        f->rc = bring_back(f);
-    if (f->rc == 0 ? f->last : !hy_is_stall(f->rc))
+    if (f->rc == 0 && f->fd >= 0 && f->is_last)
+        f->rc = restore_if_removed(f);
+    if (f->rc == 0 ? f->is_last : !hy_is_stall(f->rc))
         close_file(f);
 }
 
-/* ---- the loop's side -------------------------------------------------------------------- */
+/* ---- the loop's side ------------------------------------------------------------------------- */
 
 static void out_of_memory(struct driver *d, uint64_t trial)
 {
     struct hy_err err = {0};
     char how[80];
 
-    hy_err_set(&err, -ENOMEM, "out of memory for what trial %llu reports%s", (unsigned long long)trial,
-               hy_resume_clause(hy_run_resume(d->spec), d->run, "; `", "` goes on", how, sizeof how));
+    hy_err_set(&err, -ENOMEM, "out of memory for the reports of trial %llu%s", (unsigned long long)trial,
+               hy_resume_clause(hy_run_resume(d->spec), d->run, "; `", "` continues the run", how, sizeof how));
     hy_run_fail(d, &err);
 }
 
-static void forget_tags(struct events *e)
+static void free_tags(struct events *e)
 {
     struct tag *tag;
 
@@ -220,16 +220,16 @@ static void forget_tags(struct events *e)
 
 static void events_free(struct events *e)
 {
-    e->driver->events_count--;
+    e->driver->events.count--;
     hy_list_remove(&e->due);
     hy_list_remove(&e->retry);
     if (e->is_stalled)
         hy_stall_end(e->driver);
-    forget_tags(e);
-    hy_buf_done(&e->gathered);
+    free_tags(e);
+    hy_buf_done(&e->pending);
     hy_buf_done(&e->file.bytes);
     close_file(&e->file);
-    free(e->next);
+    free(e->next_path);
     free(e->file.root);
     free(e->file.dir);
     free(e->file.path);
@@ -242,15 +242,15 @@ static struct events *events_new(struct driver *d, struct trial *t)
 
     if (!e)
         return NULL;
-    d->events_count++;
+    d->events.count++;
     e->driver = d;
     e->trial = t;
     e->file.trial = t->number;
     e->file.fd = -1;
     hy_list_init(&e->due);
     hy_list_init(&e->retry);
-    hy_buf_init(&e->gathered, GATHERED_MAX);
-    hy_buf_init(&e->file.bytes, GATHERED_MAX);
+    hy_buf_init(&e->pending, PENDING_MAX);
+    hy_buf_init(&e->file.bytes, PENDING_MAX);
     e->file.root = hy_strdup(d->logdir);
     e->file.dir = hy_strdup(t->dir);
     if (!e->file.root || !e->file.dir) {
@@ -260,7 +260,7 @@ static struct events *events_new(struct driver *d, struct trial *t)
     return e;
 }
 
-/* A trial that makes its folder unusable spoils its own record, not the run. */
+/* A trial that makes its directory unusable loses its own events; the run continues. */
 static void write_failed(struct events *e)
 {
     const struct file *f = &e->file;
@@ -268,20 +268,20 @@ static void write_failed(struct events *e)
 
     if (rc == -ENOMEM)
         out_of_memory(e->driver, f->trial);
-    else if (rc == -ENOENT || hy_outputs_is_trials_own(rc))
-        hy_run_note(e->driver, "trial %llu: TensorBoard does not see how it goes on: '%s': %s",
+    else if (rc == -ENOENT || hy_outputs_is_trial_error(rc))
+        hy_run_note(e->driver, "trial %llu: cannot write its events for TensorBoard: '%s': %s",
                     (unsigned long long)f->trial, f->path, strerror(-rc));
     else
         hy_outputs_write_failed(e->driver, f->path, rc);
 }
 
-static void on_worked(uv_work_t *job, int status);
+static void on_job_done(uv_work_t *job, int status);
 
 static void queue_job(struct events *e)
 {
-    int rc = uv_queue_work(&e->driver->loop, &e->job, work, on_worked);
+    int rc = uv_queue_work(&e->driver->loop, &e->job, write_job, on_job_done);
 
-    e->working = rc == 0;
+    e->is_writing = rc == 0;
     if (rc < 0)
         hy_outputs_write_failed(e->driver, e->file.path, rc);
 }
@@ -291,40 +291,40 @@ static void start_job(struct events *e)
     struct file *f = &e->file;
     struct hy_buf empty = f->bytes;
 
-    f->bytes = e->gathered;
-    e->gathered = empty;
-    f->fresh = e->next != NULL;
-    if (f->fresh) {
+    f->bytes = e->pending;
+    e->pending = empty;
+    f->is_new = e->next_path != NULL;
+    if (f->is_new) {
         free(f->path);
-        f->path = hy_take(e->next);
-        f->again = e->again;
+        f->path = hy_take(e->next_path);
+        f->is_retry = e->is_retry;
     }
-    f->last = e->over;
-    e->over = false;
+    f->is_last = e->is_complete;
+    e->is_complete = false;
     queue_job(e);
 }
 
-static void go_on(struct events *e)
+static void continue_writing(struct events *e)
 {
-    if (e->working || e->is_stalled)
+    if (e->is_writing || e->is_stalled)
         return;
-    if (e->next || e->gathered.len || e->over)
+    if (e->next_path || e->pending.len || e->is_complete)
         start_job(e);
     else if (!e->trial)
         events_free(e);
 }
 
-/* A trial that has ended meanwhile has waited for this: its record is complete when it counts as finished. */
-static void stall_is_over(struct events *e)
+/* A trial that has ended meanwhile was waiting for this: its events are complete before it counts as ended. */
+static void end_stall(struct events *e)
 {
     struct driver *d = e->driver;
     struct trial *t = e->trial;
 
     e->is_stalled = false;
     hy_stall_end(d);
-    go_on(e);
+    continue_writing(e);
     if (t && t->ended)
-        hy_trials_settle(d, t);
+        hy_trial_process_end(d, t);
 }
 
 bool hy_events_are_stalled(const struct trial *t)
@@ -332,61 +332,61 @@ bool hy_events_are_stalled(const struct trial *t)
     return t->events && t->events->is_stalled;
 }
 
-static void on_worked(uv_work_t *job, int status)
+static void on_job_done(uv_work_t *job, int status)
 {
     struct events *e = hy_container(job, struct events, job);
 
     (void)status;
-    e->working = false;
+    e->is_writing = false;
     if (hy_is_stall(e->file.rc)) {
         if (!e->is_stalled)
             hy_stall_begin_file(e->driver, e->file.path, e->file.rc);
         e->is_stalled = true;
-        hy_list_push(&e->driver->stalled_events, &e->retry);
+        hy_list_push(&e->driver->events.stalled, &e->retry);
         return;
     }
     hy_buf_clear(&e->file.bytes);
     if (e->file.rc < 0)
         write_failed(e);
     if (e->is_stalled)
-        stall_is_over(e);
+        end_stall(e);
     else
-        go_on(e);
+        continue_writing(e);
 }
 
 void hy_events_retry(struct driver *d)
 {
-    hy_list_each(it, &d->stalled_events) {
+    hy_list_each(it, &d->events.stalled) {
         hy_list_remove(it);
         queue_job(hy_container(it, struct events, retry));
     }
 }
 
-/* One that a later turn adds to before the commit is written with both: its
- * trial's next attempt begins another file, so nothing wrong stays. */
+/* Events that a later turn adds before the commit are written with it. If they are never committed, the trial's
+ * next attempt starts another file, so nothing wrong remains. */
 void hy_events_seal(struct driver *d)
 {
-    hy_list_each(it, &d->events_due) {
+    hy_list_each(it, &d->events.due) {
         hy_list_remove(it);
-        hy_list_push(&d->events_sealed, it);
+        hy_list_push(&d->events.sealed, it);
     }
 }
 
 void hy_events_flush(struct driver *d)
 {
-    hy_list_each(it, &d->events_sealed) {
+    hy_list_each(it, &d->events.sealed) {
         hy_list_remove(it);
-        go_on(hy_container(it, struct events, due));
+        continue_writing(hy_container(it, struct events, due));
     }
 }
 
 static void make_due(struct events *e)
 {
     if (hy_list_empty(&e->due))
-        hy_list_push(&e->driver->events_due, &e->due);
+        hy_list_push(&e->driver->events.due, &e->due);
 }
 
-static void drop_all(struct hy_list *list)
+static void discard_all(struct hy_list *list)
 {
     hy_list_each(it, list) {
         struct events *e = hy_container(it, struct events, due);
@@ -397,24 +397,24 @@ static void drop_all(struct hy_list *list)
     }
 }
 
-void hy_events_drop(struct driver *d)
+void hy_events_discard(struct driver *d)
 {
-    hy_list_each(it, &d->stalled_events)
+    hy_list_each(it, &d->events.stalled)
         make_due(hy_container(it, struct events, retry));
-    drop_all(&d->events_due);
-    drop_all(&d->events_sealed);
+    discard_all(&d->events.due);
+    discard_all(&d->events.sealed);
 }
 
-bool hy_events_written(const struct driver *d)
+bool hy_events_all_written(const struct driver *d)
 {
-    /* Who asked for the end is not kept waiting by a disk that hangs. */
-    return d->events_count == 0 || (d->phase == PHASE_STOPPING && hy_clock_ms() > d->stop_by);
+    /* A user who stops the run does not wait for a disk that hangs. */
+    return d->events.count == 0 || (d->phase == PHASE_STOPPING && hy_clock_ms() > d->end.stop_by);
 }
 
-/* ---- what is written ---------------------------------------------------------------------- */
+/* ---- encoding -------------------------------------------------------------------------------- */
 
-/* An encoder has answered. */
-static void gathered(struct events *e, int rc)
+/* Checks the result of an encoder. */
+static void check_encoded(struct events *e, int rc)
 {
     if (rc == -ENOMEM) {
         out_of_memory(e->driver, e->file.trial);
@@ -423,7 +423,7 @@ static void gathered(struct events *e, int rc)
                     (unsigned long long)e->file.trial, e->trial->params);
     } else if (rc < 0 && !e->overflowed) {
         e->overflowed = true;
-        hy_run_note(e->driver, "trial %llu reports more than can be written: TensorBoard does not get all of it",
+        hy_run_note(e->driver, "trial %llu reports faster than the disk can write: TensorBoard does not show all of it",
                     (unsigned long long)e->file.trial);
     }
     make_due(e);
@@ -434,7 +434,7 @@ static bool has_params(const struct trial *t)
     return strcmp(t->params, "{}") != 0;
 }
 
-/* A host's name comes from its agent: only what a file's name may hold. */
+/* The host's name comes from its agent and is not trusted. */
 static char *path_of(const struct driver *d, const struct trial *t)
 {
     const char *name = t->agent->host ? t->agent->host : "";
@@ -460,16 +460,16 @@ void hy_events_start(struct driver *d, struct trial *t)
         out_of_memory(d, t->number);
         return;
     }
-    forget_tags(e);
-    hy_buf_clear(&e->gathered);
-    e->over = e->overflowed = false;
-    e->again = t->attempt > 1;
-    free(e->next);
-    e->next = path_of(d, t);
-    rc = e->next ? hy_event_version(&e->gathered, t->started_wall) : -ENOMEM;
+    free_tags(e);
+    hy_buf_clear(&e->pending);
+    e->is_complete = e->overflowed = false;
+    e->is_retry = t->attempt > 1;
+    free(e->next_path);
+    e->next_path = path_of(d, t);
+    rc = e->next_path ? hy_event_version(&e->pending, t->started_wall) : -ENOMEM;
     if (rc == 0 && has_params(t))
-        rc = hy_event_session_start(&e->gathered, t->params, "", t->started_wall);
-    gathered(e, rc);
+        rc = hy_event_session_start(&e->pending, t->params, "", t->started_wall);
+    check_encoded(e, rc);
 }
 
 static int tag_of(struct events *e, const char *name, struct tag **ret)
@@ -504,16 +504,16 @@ void hy_events_scalar(struct trial *t, const char *name, int64_t step, double va
         step = step < 0 ? tag->next : step;
         tag->next = step < INT64_MAX ? step + 1 : step;
         tag->last = value;
-        rc = hy_event_scalar(&e->gathered, name, step, value, hy_clock_wall_ms());
+        rc = hy_event_scalar(&e->pending, name, step, value, hy_clock_wall_ms());
     }
-    gathered(e, rc);
+    check_encoded(e, rc);
 }
 
 void hy_events_attempt_over(struct trial *t)
 {
     if (!t->events)
         return;
-    t->events->over = true;
+    t->events->is_complete = true;
     make_due(t->events);
 }
 
@@ -522,7 +522,7 @@ static bool is_same(double a, double b)
     return a == b || (isnan(a) && isnan(b));
 }
 
-/* The result counts, even if it was not reported, or is not the last that was. */
+/* The result is written even if it was not reported, or was not the last reported value. */
 static void write_result(const struct driver *d, struct trial *t)
 {
     const char *metric = d->spec->metric;
@@ -541,10 +541,10 @@ void hy_events_end(const struct driver *d, struct trial *t, enum hy_trial_state 
         return;
     write_result(d, t);
     if (has_params(t))
-        gathered(e, hy_event_session_end(&e->gathered, status, hy_clock_wall_ms()));
+        check_encoded(e, hy_event_session_end(&e->pending, status, hy_clock_wall_ms()));
 }
 
-void hy_events_forget(const struct driver *d, struct trial *t)
+void hy_events_detach(const struct driver *d, struct trial *t)
 {
     struct events *e = t->events;
 
@@ -552,6 +552,6 @@ void hy_events_forget(const struct driver *d, struct trial *t)
         return;
     t->events = NULL;
     e->trial = NULL;
-    if (!e->working && ((!e->is_stalled && hy_list_empty(&e->due)) || d->phase == PHASE_LEAVING))
+    if (!e->is_writing && ((!e->is_stalled && hy_list_empty(&e->due)) || d->phase == PHASE_LEAVING))
         events_free(e);
 }

@@ -2,11 +2,11 @@
 /*
  * The group that the ranks of a training form.
  *
- * A generation begins when everybody who is awaited has joined: each gets a
- * roster with all members and a key that nobody else knows. It ends when a
- * member dies, or joins again: the others hear of it then, at once, and are
- * awaited again if it is elastic. Who has been in a generation keeps his place
- * before those who come anew, so that the first rank is one that has the state.
+ * A generation begins when all awaited ranks have joined: each gets a roster
+ * with all members and a secret key. It ends when a member dies or joins again:
+ * the other members are notified at once, and if the training is elastic they
+ * are awaited again. Members of earlier generations keep their order and come
+ * before new ones, so that rank 0 has the state of the training.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -21,22 +21,22 @@
 
 #define NOTES_A_SECOND 5
 #define NOTE_MAX 300      /* bytes */
-#define HOW_MAX 500       /* of a rank's end */
+#define END_TEXT_MAX 500       /* bytes of the text about a rank's end */
 
-void hy_ranks_forget(struct trial *t)
+void hy_rank_reset(struct trial *t)
 {
     if (t->member.join)
         hy__control__free_unpacked(t->member.join, NULL);
     if (t->member.node)
         hy__control__free_unpacked(t->member.node, NULL);
     free(t->member.death);
-    free(t->member.message);
+    free(t->member.end_message);
     t->member = (struct member){0};
 }
 
-/* ---- words to ranks ------------------------------------------------------------------ */
+/* ---- messages to ranks ----------------------------------------------------------------------- */
 
-void hy_ranks_tell(struct driver *d, struct trial *t, Hy__GroupWord *word)
+void hy_rank_send(struct driver *d, struct trial *t, Hy__GroupWord *word)
 {
     Hy__Control m = HY__CONTROL__INIT;
     struct hy_err err = {0};
@@ -47,10 +47,10 @@ void hy_ranks_tell(struct driver *d, struct trial *t, Hy__GroupWord *word)
     m.body_case = HY__CONTROL__BODY_GROUP;
     m.group = word;
     rc = hy_agents_send(t->agent, &m);
-    if (rc == -ENOBUFS && !(t->agent->ours && hy_is_training(d))) {
-        hy_agents_condemn(t->agent, "it does not take what its ranks are told");
+    if (rc == -ENOBUFS && !(t->agent->is_managed && hy_is_training(d))) {
+        hy_agent_set_violation(t->agent, "it does not read the messages for its ranks");
     } else if (rc == -ENOBUFS) {
-        hy_err_set(&err, rc, "agent %s does not take what its ranks are told; use fewer ranks on one machine",
+        hy_err_set(&err, rc, "agent %s does not read the messages for its ranks; use fewer ranks per machine",
                    t->agent->name);
         hy_run_fail(d, &err);
     } else if (rc < 0) {
@@ -63,69 +63,69 @@ static uint32_t rank_of(const struct driver *d, const struct trial *t)
     return t->member.generation ? t->member.rank : hy_node_rank(d->spec, t->number);
 }
 
-static void tell_lost(struct driver *d, struct trial *t, const struct trial *lost, const char *why)
+static void send_lost(struct driver *d, struct trial *t, const struct trial *lost, const char *why)
 {
     Hy__GroupWord word = HY__GROUP_WORD__INIT;
     Hy__GroupLost body = HY__GROUP_LOST__INIT;
 
-    body.generation = t->member.waits ? 0 : t->member.generation;
+    body.generation = t->member.awaits_roster ? 0 : t->member.generation;
     body.rank = rank_of(d, lost);
     body.why = (char *)why;
     word.body_case = HY__GROUP_WORD__BODY_LOST;
     word.lost = &body;
-    hy_ranks_tell(d, t, &word);
+    hy_rank_send(d, t, &word);
 }
 
-static void tell_outdated(struct driver *d, struct trial *t)
+static void send_outdated(struct driver *d, struct trial *t)
 {
     Hy__GroupWord word = HY__GROUP_WORD__INIT;
 
     word.body_case = HY__GROUP_WORD__BODY_OUTDATED;
     word.outdated = true;
-    hy_ranks_tell(d, t, &word);
+    hy_rank_send(d, t, &word);
 }
 
 bool hy_ranks_has_others(const struct driver *d, const struct trial *t)
 {
     struct trial *u;
 
-    for (size_t i = 0; (u = hy_map_next(&d->trials, &i));)
-        if (u != t && hy_rank_is_alive(u) && u->member.join && !u->member.left)
+    for (size_t i = 0; (u = hy_map_next(&d->trials.map, &i));)
+        if (u != t && hy_rank_is_alive(u) && u->member.join && !u->member.has_left)
             return true;
     return false;
 }
 
-/* Is it in the generation that runs, or was until now? */
-static bool is_in(const struct driver *d, const struct trial *t)
+/* Whether it is, or was until now, in the current generation. */
+static bool is_in_generation(const struct driver *d, const struct trial *t)
 {
-    return t->member.generation && t->member.generation == d->training.generation && !t->member.waits;
+    return t->member.generation && t->member.generation == d->group.generation && !t->member.awaits_roster;
 }
 
 static bool is_member(const struct driver *d, const struct trial *t)
 {
-    return is_in(d, t) && hy_rank_is_alive(t);
+    return is_in_generation(d, t) && hy_rank_is_alive(t);
 }
 
-void hy_ranks_tell_all(struct driver *d, const struct trial *lost, const char *why)
+void hy_ranks_notify_lost(struct driver *d, const struct trial *lost, const char *why)
 {
     struct trial *t;
 
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
-        if (t != lost && hy_rank_is_alive(t) && t->member.join && !t->member.left)
-            tell_lost(d, t, lost, why);
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
+        if (t != lost && hy_rank_is_alive(t) && t->member.join && !t->member.has_left)
+            send_lost(d, t, lost, why);
 }
 
-/* The generation cannot go on without `lost`: its members hear it, once. */
+/* The generation cannot continue without `lost`: notifies its members, once. */
 static void end_generation(struct driver *d, const struct trial *lost, const char *why)
 {
     struct trial *t;
 
-    if (d->training.broken)
+    if (d->group.is_broken)
         return;
-    d->training.broken = true;
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
-        if (t != lost && is_member(d, t) && !t->member.left)
-            tell_lost(d, t, lost, why);
+    d->group.is_broken = true;
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
+        if (t != lost && is_member(d, t) && !t->member.has_left)
+            send_lost(d, t, lost, why);
 }
 
 /* ---- rosters -------------------------------------------------------------------------- */
@@ -138,8 +138,8 @@ struct rosters {
     uint8_t key[HY_KEY_SIZE];
 };
 
-/* Who has been in a generation, in that order, and then who comes anew. */
-static int by_place(const void *a, const void *b)
+/* Members of an earlier generation, in its order; then new ones. */
+static int by_previous_rank(const void *a, const void *b)
 {
     const struct trial *x = *(struct trial *const *)a, *y = *(struct trial *const *)b;
 
@@ -155,16 +155,16 @@ static void fill_members(struct driver *d, struct rosters *r)
     struct agent *a;
     uint32_t hosts = 0;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
-        a->mark = 0;
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
+        a->scratch = 0;
     for (size_t i = 0; i < r->count; i++) {
         const Hy__GroupJoin *join = r->ranks[i]->member.join->group->join;
         Hy__GroupMember *m = r->members[i] = &r->rows[i];
 
         hy__group_member__init(m);
-        if (!r->ranks[i]->agent->mark)
-            r->ranks[i]->agent->mark = ++hosts;
-        m->host = r->ranks[i]->agent->mark - 1;
+        if (!r->ranks[i]->agent->scratch)
+            r->ranks[i]->agent->scratch = ++hosts;
+        m->host = r->ranks[i]->agent->scratch - 1;
         m->addresses = join->addresses;
         m->n_addresses = join->n_addresses;
         m->port = join->port;
@@ -178,7 +178,7 @@ static void send_rosters(struct driver *d, struct rosters *r)
     Hy__Roster roster = HY__ROSTER__INIT;
     Hy__GroupWord word = HY__GROUP_WORD__INIT;
 
-    roster.generation = d->training.generation;
+    roster.generation = d->group.generation;
     roster.members = r->members;
     roster.n_members = r->count;
     roster.key.data = r->key;
@@ -190,8 +190,8 @@ static void send_rosters(struct driver *d, struct rosters *r)
 
         roster.rank = m->rank = (uint32_t)i;
         m->generation = roster.generation;
-        m->waits = false;
-        hy_ranks_tell(d, r->ranks[i], &word);
+        m->awaits_roster = false;
+        hy_rank_send(d, r->ranks[i], &word);
     }
 }
 
@@ -205,31 +205,32 @@ static void begin_generation(struct driver *d, struct trial **ranks, size_t coun
         hy_run_out_of_memory(d);
         return;
     }
-    qsort(ranks, count, sizeof(struct trial *), by_place);
-    d->training.generation++;
-    d->training.broken = d->training.outdated = false;
+    qsort(ranks, count, sizeof(struct trial *), by_previous_rank);
+    d->group.generation++;
+    d->group.is_broken = d->group.is_outdated = false;
     fill_members(d, &r);
     send_rosters(d, &r);
     explicit_bzero(r.key, sizeof r.key);
-    hy_info("group is complete generation=%llu ranks=%zu", (unsigned long long)d->training.generation, count);
-    if (d->training.generation > 1 && hy_is_elastic(d))
-        hy_run_note(d, "the training goes on with %zu rank%s", count, count == 1 ? "" : "s");
+    hy_info("group is complete generation=%llu ranks=%zu", (unsigned long long)d->group.generation, count);
+    if (d->group.generation > 1 && hy_is_elastic(d))
+        hy_run_note(d, "the training continues with %zu rank%s", count, count == 1 ? "" : "s");
 }
 
 /*
- * Whom the others wait for: who was with them before, and at the very beginning
- * everybody. One that is started again later is taken in when it is there.
+ * Whether the group waits for `t`: for members of the last generation, and at
+ * the beginning for all ranks. A rank that is restarted later joins when it is
+ * ready.
  */
 static bool is_awaited(const struct driver *d, const struct trial *t, bool first)
 {
-    if (t->member.waits || t->phase == TRIAL_OVER || !hy_node_has_rank(d->spec, t->number))
+    if (t->member.awaits_roster || t->phase == TRIAL_ENDED || !hy_node_has_rank(d->spec, t->number))
         return false;
     if (!hy_is_elastic(d))
         return true;
     return hy_rank_is_alive(t) && (first || t->member.generation);
 }
 
-static bool is_first(struct trial **ranks, size_t n)
+static bool is_first_generation(struct trial **ranks, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (hy_rank_is_alive(ranks[i]) && ranks[i]->member.generation)
@@ -237,32 +238,32 @@ static bool is_first(struct trial **ranks, size_t n)
     return true;
 }
 
-void hy_ranks_form(struct driver *d)
+void hy_ranks_form_group(struct driver *d)
 {
     size_t all, n = 0;
     hy_cleanup_free struct trial **ranks = hy_training_ranks(d, &all);
-    bool first = ranks && is_first(ranks, all);
+    bool first = ranks && is_first_generation(ranks, all);
 
-    if (!ranks || d->phase != PHASE_RUNNING || d->training.why)
+    if (!ranks || d->phase != PHASE_RUNNING || d->training.abort_reason)
         return;
     for (size_t i = 0; i < all; i++) {
         if (is_awaited(d, ranks[i], first))
             return;
-        if (hy_rank_is_alive(ranks[i]) && ranks[i]->member.waits)
+        if (hy_rank_is_alive(ranks[i]) && ranks[i]->member.awaits_roster)
             ranks[n++] = ranks[i];
     }
     if (n && n >= (hy_is_elastic(d) ? d->spec->ranks_min : hy_spec_ranks(d->spec)))
         begin_generation(d, ranks, n);
 }
 
-/* ---- words from ranks ---------------------------------------------------------------------- */
+/* ---- messages from ranks --------------------------------------------------------------------- */
 
 static const char *host_of(const struct agent *a)
 {
-    return a->ours && !a->host_spec && a->host ? a->host : a->name;
+    return a->is_managed && !a->host_spec && a->host ? a->host : a->name;
 }
 
-/* Its folder has the number it was started with, which may be another by now. */
+/* Its directory has the number with which it was started; its rank may have changed since. */
 char *hy_rank_name(const struct driver *d, const struct trial *t, char name[HY_RANK_NAME_MAX])
 {
     const struct hy_node node = hy_node_of(d->spec, t->number);
@@ -278,66 +279,66 @@ char *hy_rank_name(const struct driver *d, const struct trial *t, char name[HY_R
     return name;
 }
 
-/* The training breaks with `t`; the cause is another rank if `t` failed for want of it. */
-static void break_with(struct driver *d, struct trial *t, enum hy_charge charge)
+/* Aborts the training; the cause is another rank if `t` failed because that one had left. */
+static void abort_after(struct driver *d, struct trial *t, enum hy_charge charge)
 {
-    struct trial *cause = t->member.missed ? hy_map_get(&d->trials, t->member.missed) : NULL;
+    struct trial *cause = t->member.missed_trial ? hy_map_get(&d->trials.map, t->member.missed_trial) : NULL;
 
     if (!cause || cause->member.death) {
-        hy_training_break_take(d, t, charge, hy_strdup(t->member.death));
+        hy_training_abort_take(d, t, charge, hy_strdup(t->member.death));
         return;
     }
-    hy_training_break_take(d, cause, HY_CHARGE_FAILURE,
+    hy_training_abort_take(d, cause, HY_CHARGE_FAILURE,
                            hy_asprintf("rank %u left the group (its program ended or called shutdown) while rank %u "
                                        "still needed it", cause->member.rank, t->member.rank));
-    if (d->training.cause == cause->number)
-        hy_training_blame(d, cause);
+    if (d->training.abort_cause == cause->number)
+        hy_training_fail_rank(d, cause);
 }
 
-void hy_ranks_died(struct driver *d, struct trial *t, enum hy_charge charge, const char *how)
+void hy_rank_died(struct driver *d, struct trial *t, enum hy_charge charge, const char *how)
 {
     struct member *m = &t->member;
-    bool was_in = is_in(d, t);
+    bool was_in = is_in_generation(d, t);
     char name[HY_RANK_NAME_MAX];
 
     if (d->phase != PHASE_RUNNING || m->death)
         return;
-    m->death = hy_asprintf("%s %.*s", hy_rank_name(d, t, name), HOW_MAX, how);
-    m->waits = false;
+    m->death = hy_asprintf("%s %.*s", hy_rank_name(d, t, name), END_TEXT_MAX, how);
+    m->awaits_roster = false;
     if (!m->death)
         hy_run_out_of_memory(d);
     else if (!hy_is_elastic(d))
-        break_with(d, t, charge);
-    else if (was_in) /* even if it has left: it may have, on its way down */
+        abort_after(d, t, charge);
+    else if (was_in) /* even if it has left: it may have done so while failing */
         end_generation(d, t, m->death);
     if (m->death && hy_is_elastic(d))
-        hy_ranks_form(d);
+        hy_ranks_form_group(d);
 }
 
-/* One that was in the generation and did not leave it has given it up: without it the others cannot go on. */
-static void come_again(struct driver *d, struct trial *t)
+/* A member that joins again without having left has abandoned its generation, and the others cannot continue it. */
+static void handle_rejoin(struct driver *d, struct trial *t)
 {
     char name[HY_RANK_NAME_MAX], why[HY_RANK_NAME_MAX + 32];
 
-    if (!is_member(d, t) || t->member.left)
+    if (!is_member(d, t) || t->member.has_left)
         return;
-    snprintf(why, sizeof why, "%s has joined anew", hy_rank_name(d, t, name));
+    snprintf(why, sizeof why, "%s has joined again", hy_rank_name(d, t, name));
     end_generation(d, t, why);
 }
 
-static void call_members(struct driver *d)
+static void notify_outdated(struct driver *d)
 {
     struct trial *t;
 
-    if (d->training.broken || d->training.outdated)
+    if (d->group.is_broken || d->group.is_outdated)
         return;
-    d->training.outdated = true;
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
-        if (is_member(d, t) && !t->member.left)
-            tell_outdated(d, t);
+    d->group.is_outdated = true;
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
+        if (is_member(d, t) && !t->member.has_left)
+            send_outdated(d, t);
 }
 
-bool hy_are_addresses(char *const *list, size_t n)
+bool hy_are_valid_addresses(char *const *list, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (strlen(list[i]) > HY_RANK_ADDRESS_LIMIT)
@@ -345,10 +346,10 @@ bool hy_are_addresses(char *const *list, size_t n)
     return n <= HY_RANK_ADDRESSES_LIMIT;
 }
 
-static bool makes_sense(const Hy__GroupJoin *join)
+static bool is_valid_join(const Hy__GroupJoin *join)
 {
     return join->port <= UINT16_MAX && strlen(join->bell) <= HY_RANK_ADDRESS_LIMIT &&
-           hy_are_addresses(join->addresses, join->n_addresses);
+           hy_are_valid_addresses(join->addresses, join->n_addresses);
 }
 
 static void on_join(struct driver *d, struct trial *t, const Hy__Control *m)
@@ -359,25 +360,25 @@ static void on_join(struct driver *d, struct trial *t, const Hy__Control *m)
         hy_run_out_of_memory(d);
         return;
     }
-    come_again(d, t);
+    handle_rejoin(d, t);
     if (t->member.join)
         hy__control__free_unpacked(t->member.join, NULL);
     t->member.join = join;
-    t->member.waits = true;
-    t->member.left = false;
-    t->member.missed = 0;
-    if (d->training.why)
-        tell_lost(d, t, t, d->training.why);
+    t->member.awaits_roster = true;
+    t->member.has_left = false;
+    t->member.missed_trial = 0;
+    if (d->training.abort_reason)
+        send_lost(d, t, t, d->training.abort_reason);
     else if (!t->member.generation)
-        call_members(d);
-    hy_training_check(d);
-    hy_ranks_form(d);
+        notify_outdated(d);
+    hy_training_check_deadlock(d);
+    hy_ranks_form_group(d);
 }
 
-/* A training says little, or it has gone mad: the log need not have it all. */
+/* Ranks send few notes; more than that are not logged. */
 static void on_note(struct driver *d, struct trial *t, const char *text)
 {
-    struct training *g = &d->training;
+    struct rank_group *g = &d->group;
     int64_t now = hy_clock_ms();
     char name[HY_RANK_NAME_MAX];
 
@@ -389,31 +390,33 @@ static void on_note(struct driver *d, struct trial *t, const char *text)
         hy_run_note(d, "%s: %.*s", hy_rank_name(d, t, name), NOTE_MAX, text);
 }
 
-/* That one has left in order, and its program may have ended well: it matters only if `t` fails without it. */
+/* That rank has left in an orderly way, and its program may have succeeded: this matters only if `t` fails without
+ * it. */
 static void on_missed(struct driver *d, struct trial *t, uint32_t rank)
 {
     struct trial *u;
 
-    for (size_t i = 0; (u = hy_map_next(&d->trials, &i));)
+    for (size_t i = 0; (u = hy_map_next(&d->trials.map, &i));)
         if (u != t && u->member.generation == t->member.generation && u->member.rank == rank)
-            t->member.missed = u->number; /* its own word that it has left may come later */
+            t->member.missed_trial = u->number; /* its Leave may arrive later */
 }
 
-/* It lives, but takes part no more, and those who are in the midst of something with it do not know. */
+/* The rank is alive but does not take part any more, and ranks in the middle of an operation with it are not aware
+ * of that. */
 static void on_failed(struct driver *d, struct trial *t, const char *why)
 {
     hy_cleanup_free char *text = NULL;
     char name[HY_RANK_NAME_MAX];
 
-    if (d->phase != PHASE_RUNNING || !is_member(d, t) || t->member.left)
+    if (d->phase != PHASE_RUNNING || !is_member(d, t) || t->member.has_left)
         return;
-    text = hy_asprintf("%s cannot go on: %.*s", hy_rank_name(d, t, name), HOW_MAX, why);
+    text = hy_asprintf("%s cannot continue: %.*s", hy_rank_name(d, t, name), END_TEXT_MAX, why);
     if (!text)
         hy_run_out_of_memory(d);
     else if (hy_is_elastic(d))
         end_generation(d, t, text);
     else
-        hy_training_break_take(d, t, HY_CHARGE_FAILURE, hy_take(text));
+        hy_training_abort_take(d, t, HY_CHARGE_FAILURE, hy_take(text));
 }
 
 static void refuse(struct driver *d, struct trial *t)
@@ -421,16 +424,16 @@ static void refuse(struct driver *d, struct trial *t)
     Hy__GroupWord word = HY__GROUP_WORD__INIT;
     Hy__GroupLost body = HY__GROUP_LOST__INIT;
 
-    body.why = (char *)"this run is no training; start it by `hopyard train`";
+    body.why = (char *)"this run is not a training; start it with `hopyard train`";
     word.body_case = HY__GROUP_WORD__BODY_LOST;
     word.lost = &body;
-    hy_ranks_tell(d, t, &word);
+    hy_rank_send(d, t, &word);
 }
 
-void hy_ranks_word(struct driver *d, struct agent *a, const Hy__Control *m)
+void hy_ranks_on_message(struct driver *d, struct agent *a, const Hy__Control *m)
 {
     const Hy__GroupWord *word = m->group;
-    struct trial *t = hy_trial_speaker(d, a, word->trial, word->attempt);
+    struct trial *t = hy_trial_find_running(d, a, word->trial, word->attempt);
 
     if (!t || t->member.death)
         return;
@@ -438,16 +441,16 @@ void hy_ranks_word(struct driver *d, struct agent *a, const Hy__Control *m)
         refuse(d, t);
         return;
     }
-    if (word->body_case == HY__GROUP_WORD__BODY_JOIN && makes_sense(word->join))
+    if (word->body_case == HY__GROUP_WORD__BODY_JOIN && is_valid_join(word->join))
         on_join(d, t, m);
     else if (word->body_case == HY__GROUP_WORD__BODY_NODE)
         hy_nodes_join(d, t, m);
     else if (word->body_case == HY__GROUP_WORD__BODY_SERVES)
-        hy_nodes_serves(d, t);
+        hy_nodes_set_server(d, t);
     else if (word->body_case == HY__GROUP_WORD__BODY_DONE)
-        hy_nodes_done(d, t);
+        hy_nodes_set_done(d, t);
     else if (word->body_case == HY__GROUP_WORD__BODY_LEAVE)
-        t->member.left = true;
+        t->member.has_left = true;
     else if (word->body_case == HY__GROUP_WORD__BODY_NOTE)
         on_note(d, t, word->note);
     else if (word->body_case == HY__GROUP_WORD__BODY_MISSED)
@@ -455,8 +458,8 @@ void hy_ranks_word(struct driver *d, struct agent *a, const Hy__Control *m)
     else if (word->body_case == HY__GROUP_WORD__BODY_FAILED)
         on_failed(d, t, word->failed);
     else if (word->body_case == HY__GROUP_WORD__BODY_LOST && (hy_is_cluster(d) || hy_ranks_has_others(d, t)))
-        hy_ranks_died(d, t, HY_CHARGE_FAILURE, word->lost->why);
-    else if (word->body_case != HY__GROUP_WORD__BODY_LOST) /* of that its Ended tells */
-        hy_info_limited("fenced a word of a group agent=%s trial=%llu kind=%d", a->name,
+        hy_rank_died(d, t, HY_CHARGE_FAILURE, word->lost->why);
+    else if (word->body_case != HY__GROUP_WORD__BODY_LOST) /* its Ended has the same information */
+        hy_info_limited("ignored a group message agent=%s trial=%llu kind=%d", a->name,
                         (unsigned long long)word->trial, (int)word->body_case);
 }

@@ -2,13 +2,14 @@
 /*
  * The nodes of a cluster: parameter servers, chief, workers, evaluator.
  *
- * Each says where it can be reached before it begins, and gets the list of all
- * when everybody has: TensorFlow wants to know them all from the start. When
- * chief and workers are done, servers are told to go, since by themselves they
- * never end; evaluators may finish with what the chief has left them. A worker
- * that has joined its TensorFlow server is one of the servers: a coordinator
- * tells it what to do. One that is done but has such a server stays until all
- * are: a session of another worker's begins by asking all servers.
+ * Each node sends its address before it starts, and gets the list of all nodes
+ * when it is complete, since TensorFlow needs all addresses from the start.
+ * When chief and workers are done, servers are killed, since they never end by
+ * themselves; evaluators may finish with the last checkpoint of the chief. A
+ * worker that has joined its TensorFlow server counts as a server: a
+ * coordinator controls it. A worker that is done but has such a server stays
+ * until all are done, since a session of another worker starts by connecting to
+ * all servers.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -19,12 +20,12 @@
 #include "base/mem.h"
 #include "driver/run.h"
 
-#define EVALUATION_MS 60000
+#define EVALUATOR_GRACE_MS 60000
 #define NODES_IN_NOTE 8 /* a note has at most 700 bytes */
 
-/* ---- where they are ------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
-/* Of one machine, as far as their agents know. */
+/* As far as their agents report. */
 static bool are_on_one_host(struct trial **nodes, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
@@ -36,7 +37,7 @@ static bool are_on_one_host(struct trial **nodes, size_t n)
     return true;
 }
 
-static void describe(const struct driver *d, const struct trial *t, bool is_local, Hy__Node *ret)
+static void fill_node(const struct driver *d, const struct trial *t, bool is_local, Hy__Node *ret)
 {
     const struct hy_node node = hy_node_of(d->spec, t->number);
     const Hy__NodeJoin *join = t->member.node->group->node;
@@ -49,7 +50,7 @@ static void describe(const struct driver *d, const struct trial *t, bool is_loca
     ret->host = t->agent->host ? t->agent->host : t->agent->name;
 }
 
-/* "nodes: chief-0 at 10.0.0.3:41234, …": the only place where a client finds a node's address. */
+/* "nodes: chief-0 at 10.0.0.3:41234, …": clients find the addresses of nodes only here. */
 static void note_addresses(struct driver *d, const Hy__Node *nodes, size_t n)
 {
     char text[600] = "";
@@ -81,7 +82,7 @@ static void send_list(struct driver *d, struct trial **nodes, size_t n)
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        describe(d, nodes[i], is_local, &rows[i]);
+        fill_node(d, nodes[i], is_local, &rows[i]);
         list[i] = &rows[i];
     }
     body.nodes = list;
@@ -90,51 +91,51 @@ static void send_list(struct driver *d, struct trial **nodes, size_t n)
     word.nodes = &body;
     for (size_t i = 0; i < n && d->phase == PHASE_RUNNING; i++) {
         body.self = (uint32_t)i;
-        hy_ranks_tell(d, nodes[i], &word);
+        hy_rank_send(d, nodes[i], &word);
     }
     note_addresses(d, rows, n);
     hy_run_note(d, "all nodes have joined");
 }
 
-static void tell_fed(struct driver *d, struct trial *t)
+static void send_fed(struct driver *d, struct trial *t)
 {
     Hy__GroupWord word = HY__GROUP_WORD__INIT;
 
     word.body_case = HY__GROUP_WORD__BODY_FED;
     word.fed = true;
-    hy_ranks_tell(d, t, &word);
+    hy_rank_send(d, t, &word);
 }
 
-static void tell_done(struct driver *d, struct trial *t)
+static void send_done(struct driver *d, struct trial *t)
 {
     Hy__GroupWord word = HY__GROUP_WORD__INIT;
 
     word.body_case = HY__GROUP_WORD__BODY_DONE;
     word.done = true;
-    hy_ranks_tell(d, t, &word);
+    hy_rank_send(d, t, &word);
 }
 
-void hy_nodes_feed_ends(struct driver *d)
+void hy_nodes_end_feed(struct driver *d)
 {
     struct trial *t;
 
-    d->training.fed = true;
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
+    d->cluster.is_fed = true;
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         if (hy_rank_is_alive(t) && t->member.node)
-            tell_fed(d, t);
+            send_fed(d, t);
 }
 
-void hy_nodes_feeder_gone(struct driver *d)
+void hy_nodes_feeder_lost(struct driver *d)
 {
-    if (!d->spec->fed || d->training.fed || d->phase != PHASE_RUNNING)
+    if (!d->spec->fed || d->cluster.is_fed || d->phase != PHASE_RUNNING)
         return;
-    hy_run_note(d, "the program that fed the nodes is gone: they get no more rows");
-    hy_nodes_feed_ends(d);
+    hy_run_note(d, "the program that fed the nodes has disconnected: they get no more rows");
+    hy_nodes_end_feed(d);
 }
 
-static bool makes_sense(const Hy__NodeJoin *join)
+static bool is_valid_join(const Hy__NodeJoin *join)
 {
-    return join->port > 0 && join->port <= UINT16_MAX && hy_are_addresses(join->addresses, join->n_addresses);
+    return join->port > 0 && join->port <= UINT16_MAX && hy_are_valid_addresses(join->addresses, join->n_addresses);
 }
 
 void hy_nodes_join(struct driver *d, struct trial *t, const Hy__Control *m)
@@ -142,15 +143,15 @@ void hy_nodes_join(struct driver *d, struct trial *t, const Hy__Control *m)
     hy_cleanup_free struct trial **nodes = NULL;
     size_t n = 0;
 
-    if (!hy_is_cluster(d) || t->member.node || !makes_sense(m->group->node) || d->training.why)
+    if (!hy_is_cluster(d) || t->member.node || !is_valid_join(m->group->node) || d->training.abort_reason)
         return;
     t->member.node = hy_control_copy(m);
     if (!t->member.node) {
         hy_run_out_of_memory(d);
         return;
     }
-    if (d->training.fed)
-        tell_fed(d, t);
+    if (d->cluster.is_fed)
+        send_fed(d, t);
     nodes = hy_training_ranks(d, &n);
     for (size_t i = 0; nodes && i < n; i++)
         if (!hy_rank_is_alive(nodes[i]) || !nodes[i]->member.node)
@@ -159,19 +160,19 @@ void hy_nodes_join(struct driver *d, struct trial *t, const Hy__Control *m)
         send_list(d, nodes, n);
 }
 
-/* ---- when they may go -------------------------------------------------------------------- */
+/* ---- dismissal ------------------------------------------------------------------------------- */
 
-static bool serves(const struct driver *d, const struct trial *t)
+static bool is_server(const struct driver *d, const struct trial *t)
 {
-    return t->member.serves || hy_node_is_server(d->spec, t->number);
+    return t->member.is_server || hy_node_is_server(d->spec, t->number);
 }
 
-/* Who is done ends by itself, and how it does counts. */
-static void let_go(struct driver *d, struct trial *t)
+/* A node that is done ends by itself, and its exit status counts. */
+static void release_node(struct driver *d, struct trial *t)
 {
-    if (t->member.stays) {
-        t->member.stays = false;
-        tell_done(d, t);
+    if (t->member.is_done) {
+        t->member.is_done = false;
+        send_done(d, t);
         return;
     }
     t->member.dismissed = true;
@@ -182,51 +183,51 @@ static void dismiss(struct driver *d, bool servers_only)
 {
     struct trial *t;
 
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));)
-        if (hy_rank_is_alive(t) && !t->member.dismissed && (!servers_only || serves(d, t) || t->member.stays))
-            let_go(d, t);
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
+        if (hy_rank_is_alive(t) && !t->member.dismissed && (!servers_only || is_server(d, t) || t->member.is_done))
+            release_node(d, t);
 }
 
-void hy_nodes_serves(struct driver *d, struct trial *t)
+void hy_nodes_set_server(struct driver *d, struct trial *t)
 {
-    t->member.serves = true;
-    hy_nodes_reckon(d);
+    t->member.is_server = true;
+    hy_nodes_check_done(d);
 }
 
-void hy_nodes_done(struct driver *d, struct trial *t)
+void hy_nodes_set_done(struct driver *d, struct trial *t)
 {
-    t->member.stays = true;
-    hy_nodes_reckon(d);
+    t->member.is_done = true;
+    hy_nodes_check_done(d);
 }
 
-/* Whether all that compute something of their own are done, and there was one. */
-static bool is_all_done(const struct driver *d)
+/* Whether all nodes that compute are done, and there is at least one. */
+static bool are_workers_done(const struct driver *d)
 {
-    bool is_done = d->training.finished;
+    bool is_done = d->training.has_finished_rank;
     const struct trial *t;
 
-    for (size_t i = 0; (t = hy_map_next(&d->trials, &i));) {
-        if (!hy_node_has_rank(d->spec, t->number) || t->member.serves)
+    for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));) {
+        if (!hy_node_has_rank(d->spec, t->number) || t->member.is_server)
             continue;
-        if (!t->member.stays && t->phase != TRIAL_OVER)
+        if (!t->member.is_done && t->phase != TRIAL_ENDED)
             return false;
-        is_done |= t->member.stays;
+        is_done |= t->member.is_done;
     }
     return is_done;
 }
 
-void hy_nodes_reckon(struct driver *d)
+void hy_nodes_check_done(struct driver *d)
 {
-    if (!hy_is_cluster(d) || d->training.why || !is_all_done(d))
+    if (!hy_is_cluster(d) || d->training.abort_reason || !are_workers_done(d))
         return;
     dismiss(d, true);
-    if (!d->training.dismiss_at)
-        d->training.dismiss_at = hy_clock_ms() + EVALUATION_MS;
+    if (!d->cluster.dismiss_at)
+        d->cluster.dismiss_at = hy_clock_ms() + EVALUATOR_GRACE_MS;
 }
 
 void hy_nodes_tick(struct driver *d, int64_t now)
 {
-    if (!d->training.dismiss_at || now < d->training.dismiss_at || d->training.why)
+    if (!d->cluster.dismiss_at || now < d->cluster.dismiss_at || d->training.abort_reason)
         return;
     dismiss(d, false);
 }

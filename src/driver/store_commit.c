@@ -2,18 +2,19 @@
 /*
  * Turns and their commits.
  *
- * Handlers record what they change in the store (struct hy_changes) and queue
+ * Handlers record their changes for the store (struct hy_changes) and queue
  * messages. At the end of an iteration of the loop the turn is sealed: a thread
- * of libuv's pool applies and commits its changes, and its messages, event files
- * and news for clients leave when it has. Meanwhile the loop goes on, answers
+ * of libuv's pool applies and commits its changes, and then its messages, event
+ * files and updates for clients are sent. Meanwhile the loop continues, answers
  * pings and records the next turn. Turns are committed one at a time and in
- * order, so nothing is visible outside before the store has it and all that
- * came before it.
+ * order, so nothing is visible outside before the store has it and everything
+ * before it.
  *
- * What cannot be written for a while (a full disk, a store that another program
- * has locked) is a stall: tried again every second, by the store here, by
- * outputs.c and events.c for their files. Nothing new is started meanwhile and
- * nothing is killed. Stalled for too long, the run is interrupted.
+ * A write that is impossible for a while (a full disk, a store that another
+ * program has locked) is a stall. It is retried every second, here for the
+ * store, in trial_output.c and tensorboard_events.c for their files. During a
+ * stall no trial is started and none is killed. After --disk-timeout the run is
+ * interrupted.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -29,8 +30,8 @@
 #include "driver/run.h"
 
 #define RETRY_MS 1000
-#define SLOW_MS 5000                    /* a commit that takes longer is worth a notice */
-#define RECORDED_MAX (4u * 1024 * 1024) /* agents wait while a turn is larger */
+#define SLOW_MS 5000                    /* a longer commit is reported to clients */
+#define RECORDED_MAX (4u * 1024 * 1024) /* agents are paused while a turn is larger */
 #define STALL_MS (10 * 60 * 1000)       /* the default of --disk-timeout */
 
 /* ---- stalls -------------------------------------------------------------------- */
@@ -49,8 +50,8 @@ static int64_t stall_limit(const struct driver *d)
 static void notify(struct driver *d, const char *text)
 {
     hy_warn("%s", text);
-    free(d->notice);
-    d->notice = hy_strdup(text); /* without memory clients learn it from the log */
+    free(d->stalls.notice);
+    d->stalls.notice = hy_strdup(text); /* out of memory: only the log has it */
     hy_clients_notify(d);
 }
 
@@ -58,11 +59,12 @@ void hy_stall_begin(struct driver *d, const char *why)
 {
     char text[900], limit[32];
 
-    if (d->stalls++ > 0)
+    if (d->stalls.count++ > 0)
         return;
-    d->stalled_since = hy_clock_ms();
-    snprintf(d->stall_why, sizeof d->stall_why, "%s", why);
-    snprintf(text, sizeof text, "the run is waiting: %s (it continues by itself when this is resolved, and is interrupted after %s)",
+    d->stalls.since = hy_clock_ms();
+    snprintf(d->stalls.why, sizeof d->stalls.why, "%s", why);
+    snprintf(text, sizeof text,
+             "the run is waiting: %s (it continues by itself when this is resolved, and is interrupted after %s)",
              why, hy_format_duration(stall_limit(d), limit, sizeof limit));
     notify(d, text);
 }
@@ -80,55 +82,55 @@ void hy_stall_begin_file(struct driver *d, const char *path, int rc)
 
 void hy_stall_end(struct driver *d)
 {
-    if (--d->stalls > 0)
+    if (--d->stalls.count > 0)
         return;
-    d->stalled_since = 0;
-    if (d->store_broken)
+    d->stalls.since = 0;
+    if (d->commit.is_broken)
         return;
     notify(d, "the run continues: everything can be written again");
-    free(d->notice);
-    d->notice = NULL;
+    free(d->stalls.notice);
+    d->stalls.notice = NULL;
 }
 
-/* A trial's directory could not be made: nothing is started until there is room again. */
-void hy_stall_begin_start(struct driver *d, const char *why)
+/* No trial is started until there is room again. */
+void hy_stall_begin_no_room(struct driver *d, const char *why)
 {
-    if (d->has_no_room)
+    if (d->stalls.has_no_room)
         return;
-    d->has_no_room = true;
+    d->stalls.has_no_room = true;
     hy_stall_begin(d, why);
 }
 
-static void look_for_room(struct driver *d)
+static void probe_for_room(struct driver *d)
 {
     static const uint8_t block[4096];
-    hy_cleanup_free char *probe = d->has_no_room ? hy_path_join(d->logdir, ".room") : NULL;
+    hy_cleanup_free char *probe = d->stalls.has_no_room ? hy_path_join(d->logdir, ".room") : NULL;
 
     if (!probe || hy_file_write(probe, block, sizeof block, 0600) < 0 || unlink(probe) < 0)
         return;
-    d->has_no_room = false;
+    d->stalls.has_no_room = false;
     hy_stall_end(d);
 }
 
-/* Who asks for the end does not wait longer than for trials that do not end. */
+/* A user who stops the run waits no longer than for trials that do not end. */
 static bool is_stalled_for_too_long(const struct driver *d, int64_t now)
 {
-    if (!d->stalls)
+    if (!d->stalls.count)
         return false;
-    return now - d->stalled_since > stall_limit(d) || (d->stop_by && now > d->stop_by);
+    return now - d->stalls.since > stall_limit(d) || (d->end.stop_by && now > d->end.stop_by);
 }
 
-/* ---- the end of a store --------------------------------------------------------- */
+/* ---- interrupting the run -------------------------------------------------------------------- */
 
-/* What was recorded and not committed is lost, and so is what was to follow from it. */
-static void give_up(struct driver *d, const char *why, bool can_resume)
+/* What was recorded and not committed is discarded, with the messages that depend on it. */
+static void interrupt(struct driver *d, const char *why, bool can_resume)
 {
     struct commit *c = &d->commit;
 
-    d->store_broken = true;
-    if (d->net) {
-        hy_net_discard(d->net);
-        hy_net_pause(d->net, false); /* agents say goodbye */
+    d->commit.is_broken = true;
+    if (d->agents.net) {
+        hy_net_discard(d->agents.net);
+        hy_net_pause(d->agents.net, false); /* for the Byes of agents */
     }
     hy_changes_clear(&c->recorded);
     if (!c->is_busy)
@@ -136,22 +138,22 @@ static void give_up(struct driver *d, const char *why, bool can_resume)
     hy_run_interrupt(d, why, can_resume);
 }
 
-/* ---- the commit ------------------------------------------------------------------ */
+/* ---- the commit ------------------------------------------------------------------------------ */
 
-/* The files have lost their names, but they are open: what they hold of this run can still be read. */
-static void rescue(struct driver *d, struct hy_err *err)
+/* The files of the store were removed, but they are still open: the data of this run can be saved. */
+static void keep_snapshot(struct driver *d, struct hy_err *err)
 {
     struct hy_err why = {0}, stale = *err;
     int rc = hy_store_backup_run(d->store, d->run, &why);
 
     if (rc == 0)
-        hy_err_set(err, stale.code, "%s; what run %lld had recorded is kept in '%s/runs/%lld.db': `hopyard import` reads it",
+        hy_err_set(err, stale.code, "%s; the data of run %lld is saved in '%s/runs/%lld.db'; `hopyard import` reads it",
                    stale.text, (long long)d->run, hy_store_dir_path(d->store), (long long)d->run);
     else
         hy_err_set(err, stale.code, "%s, and no snapshot could be written: %s", stale.text, why.text);
 }
 
-static void apply(uv_work_t *job)
+static void apply_changes(uv_work_t *job)
 {
     struct commit *c = hy_container(job, struct commit, job);
     struct driver *d = hy_container(c, struct driver, commit);
@@ -159,40 +161,40 @@ static void apply(uv_work_t *job)
     c->err.code = 0;
     c->rc = hy_store_apply(d->store, d->run, &c->sealed, &c->err);
     if (c->rc == -ESTALE)
-        rescue(d, &c->err);
+        keep_snapshot(d, &c->err);
 }
 
-struct tally hy_commit_tally(const struct driver *d)
+struct progress hy_run_progress(const struct driver *d)
 {
-    return (struct tally){.done = d->done, .failed = d->failed, .stopped = d->stopped, .ended_seq = d->ended_seq,
-                          .notes_until = d->notes_until};
+    return (struct progress){.done = d->trials.done, .failed = d->trials.failed, .stopped = d->trials.stopped,
+                             .ended_seq = d->trials.ended_seq, .notes_until = d->notes.until};
 }
 
-static void committed(struct driver *d)
+static void on_committed(struct driver *d)
 {
     struct commit *c = &d->commit;
 
-    d->committed = c->tally;
+    d->commit.committed = c->sealed_progress;
 
     hy_changes_clear(&c->sealed);
     if (c->is_stalled) {
         c->is_stalled = false;
         hy_stall_end(d);
     }
-    if (d->store_broken || !d->net)
-        return; /* too late: nobody waits for it any more */
-    hy_net_release(d->net);
-    hy_net_pause(d->net, false);
+    if (d->commit.is_broken || !d->agents.net)
+        return; /* the run has been interrupted meanwhile */
+    hy_net_release(d->agents.net);
+    hy_net_pause(d->agents.net, false);
     hy_events_flush(d);
     hy_clients_send(d);
 }
 
-static void failed(struct driver *d)
+static void on_failed(struct driver *d)
 {
     struct commit *c = &d->commit;
 
     if (!hy_is_stall(c->rc)) {
-        give_up(d, c->err.text, c->rc != -ESTALE);
+        interrupt(d, c->err.text, c->rc != -ESTALE);
         return;
     }
     c->retry_at = hy_clock_ms() + RETRY_MS;
@@ -202,27 +204,27 @@ static void failed(struct driver *d)
     hy_stall_begin(d, c->err.text);
 }
 
-static void applied(uv_work_t *job, int status)
+static void on_applied(uv_work_t *job, int status)
 {
     struct commit *c = hy_container(job, struct commit, job);
     struct driver *d = hy_container(c, struct driver, commit);
 
-    (void)status; /* jobs of ours are not cancelled */
+    (void)status; /* jobs are never canceled */
     c->is_busy = false;
     if (c->rc == 0)
-        committed(d);
-    else if (!d->store_broken)
-        failed(d);
+        on_committed(d);
+    else if (!d->commit.is_broken)
+        on_failed(d);
 }
 
 static void start_commit(struct driver *d)
 {
     struct commit *c = &d->commit;
-    int rc = uv_queue_work(&d->loop, &c->job, apply, applied);
+    int rc = uv_queue_work(&d->loop, &c->job, apply_changes, on_applied);
 
     c->is_busy = rc == 0;
     if (rc < 0)
-        give_up(d, uv_strerror(rc), true);
+        interrupt(d, uv_strerror(rc), true);
 }
 
 static void seal(struct driver *d)
@@ -230,9 +232,9 @@ static void seal(struct driver *d)
     struct commit *c = &d->commit;
 
     hy_changes_take(&c->sealed, &c->recorded);
-    c->tally = hy_commit_tally(d);
+    c->sealed_progress = hy_run_progress(d);
     c->started_ms = hy_clock_ms();
-    hy_net_seal(d->net);
+    hy_net_seal(d->agents.net);
     hy_events_seal(d);
     hy_clients_prepare(d);
     start_commit(d);
@@ -240,24 +242,24 @@ static void seal(struct driver *d)
 
 bool hy_commit_is_done(const struct driver *d)
 {
-    return d->store_broken || (!d->commit.sealed.bytes && !d->commit.recorded.bytes);
+    return d->commit.is_broken || (!d->commit.sealed.bytes && !d->commit.recorded.bytes);
 }
 
 void hy_commit_turn(struct driver *d)
 {
     struct commit *c = &d->commit;
 
-    if (d->store_broken || c->sealed.bytes) {
+    if (d->commit.is_broken || c->sealed.bytes) {
         if (c->recorded.bytes > RECORDED_MAX)
-            hy_net_pause(d->net, true);
+            hy_net_pause(d->agents.net, true);
         return;
     }
     if (c->recorded.bytes) {
         seal(d);
         return;
     }
-    hy_net_seal(d->net);
-    hy_net_release(d->net);
+    hy_net_seal(d->agents.net);
+    hy_net_release(d->agents.net);
     hy_events_seal(d);
     hy_events_flush(d);
     hy_clients_prepare(d);
@@ -268,34 +270,34 @@ void hy_commit_tick(struct driver *d, int64_t now)
 {
     struct commit *c = &d->commit;
 
-    if (d->store_broken)
+    if (d->commit.is_broken)
         return;
     if (c->is_busy && !c->is_stalled && now - c->started_ms > SLOW_MS) {
         c->is_stalled = true;
-        hy_stall_begin(d, "the store does not answer; another program may have locked it, or its disk is slow");
+        hy_stall_begin(d, "the store does not respond; another program may have locked it, or its disk is slow");
     }
     if (is_stalled_for_too_long(d, now)) {
         char text[700];
 
-        snprintf(text, sizeof text, "%s", d->stall_why);
-        give_up(d, text, true);
+        snprintf(text, sizeof text, "%s", d->stalls.why);
+        interrupt(d, text, true);
         return;
     }
-    if (!d->stalls || now < c->retry_at)
+    if (!d->stalls.count || now < c->retry_at)
         return;
     c->retry_at = now + RETRY_MS;
-    look_for_room(d);
+    probe_for_room(d);
     hy_outputs_retry(d);
     hy_events_retry(d);
     if (c->sealed.bytes && !c->is_busy)
         start_commit(d);
 }
 
-int hy_run_recorded(struct driver *d, int rc)
+int hy_run_check_recorded(struct driver *d, int rc)
 {
-    if (d->store_broken)
+    if (d->commit.is_broken)
         return -EIO;
     if (rc < 0)
-        give_up(d, "out of memory", true); /* half a turn must not be committed */
+        interrupt(d, "out of memory", true); /* half a turn must not be committed */
     return rc;
 }

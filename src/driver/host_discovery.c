@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hosts that a script names (--host-discovery-script).
+ * Hosts that a script lists (--host-discovery-script).
  *
  * The script runs once a second. Each line that it prints is a host that may
- * run ranks, "HOST" or "HOST:SLOTS". A host that appears gets an agent, one that
- * disappears loses it, and one whose slots change has more or fewer ranks. If
- * its first run fails the training fails; later failures change nothing.
+ * run ranks, "HOST" or "HOST:SLOTS". A host that appears gets an agent, one
+ * that disappears loses it, and one whose slots change has more or fewer ranks.
+ * If its first run fails the training fails; later failures change nothing.
  */
 #include <errno.h>
 #include <signal.h>
@@ -22,19 +22,19 @@
 #include "driver/run.h"
 
 #define EVERY_MS 1000
-#define SLOW_MS 60000           /* a script that takes longer is ended */
+#define SLOW_MS 60000           /* a script that runs longer is killed */
 #define OUTPUT_MAX (1u << 20)
-#define HOST_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@:[]%"
+#define HOST_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@:[]%"
 
 struct discovery {
     uv_process_t process;
     uv_pipe_t out;
     unsigned open_handles; /* of this run of the script */
     bool runs;
-    bool known;            /* it has once named the hosts */
-    bool failed;           /* the last time, and people know */
+    bool known;            /* it has succeeded at least once */
+    bool failed;           /* the last time, and it was noted */
     int64_t started_ms, next_at;
-    int64_t status;        /* of the last run; below 0: ended by that signal */
+    int64_t status;        /* of the last run; < 0: the signal that ended it */
     int spawn_rc;          /* 0, or why it could not be started */
     struct hy_buf text;
     char chunk[4096];
@@ -51,7 +51,7 @@ bool hy_host_is_here(const char *host)
     return gethostname(own, sizeof own - 1) == 0 && strcmp(host, own) == 0;
 }
 
-/* ---- what it prints ---------------------------------------------------------------------- */
+/* ---- parsing --------------------------------------------------------------------------------- */
 
 void hy_discovered_done(struct hy_discovered *hosts)
 {
@@ -69,16 +69,14 @@ static struct hy_discovered_host *find(const struct hy_discovered *hosts, const 
 
 static int add(struct hy_discovered *hosts, const struct hy_discovered_host *host)
 {
-    struct hy_discovered_host *grown, *known = find(hosts, host->name);
+    struct hy_discovered_host *known = find(hosts, host->name);
 
-    if (known) { /* the last one counts, as in Horovod */
+    if (known) { /* the last line counts, as in Horovod */
         *known = *host;
         return 0;
     }
-    grown = hy_reallocarray(hosts->rows, hosts->count + 1, sizeof *grown);
-    if (!grown)
+    if (hy_array_grow(hosts->rows, hosts->count) < 0)
         return -ENOMEM;
-    hosts->rows = grown;
     hosts->rows[hosts->count++] = *host;
     return 0;
 }
@@ -92,15 +90,16 @@ static int parse_line(const char *line, size_t n, uint32_t slots, struct hy_disc
     uint64_t number = slots;
     char text[16] = "";
 
-    if (length == 0 || length >= sizeof ret->name || *line == '-' || strspn(line, HOST_CHARACTERS) < length)
-        return hy_err_set(err, -EINVAL, "'%.*s' is not a host; a line is HOST or HOST:SLOTS", (int)(n < 80 ? n : 80), line);
+    if (length == 0 || length >= sizeof ret->name || *line == '-' || strspn(line, HOST_CHARS) < length)
+        return hy_err_set(err, -EINVAL, "invalid host '%.*s'; print HOST or HOST:SLOTS", (int)(n < 80 ? n : 80), line);
     if (colon && n - length - 1 < sizeof text)
         memcpy(text, colon + 1, n - length - 1);
     if (colon && (hy_parse_u64(text, &number) < 0 || number > HY_SLOTS_LIMIT))
-        return hy_err_set(err, -EINVAL, "'%.*s': the slots of a host are a number up to %u", (int)(n < 80 ? n : 80), line,
-                          HY_SLOTS_LIMIT);
+        return hy_err_set(err, -EINVAL, "invalid number of slots in '%.*s'; use a number up to %u",
+                          (int)(n < 80 ? n : 80), line, HY_SLOTS_LIMIT);
     if (!colon && !slots)
-        return hy_err_set(err, -EINVAL, "host '%.*s' has no number of slots; print HOST:SLOTS, or give --slots-per-host N",
+        return hy_err_set(err, -EINVAL, "host '%.*s' has no number of slots; print HOST:SLOTS, or pass "
+                          "--slots-per-host N",
                           (int)(n < 80 ? n : 80), line);
     memcpy(ret->name, line, length);
     ret->name[length] = '\0';
@@ -134,7 +133,7 @@ int hy_discovered_parse(const char *text, uint32_t slots, struct hy_discovered *
     return rc;
 }
 
-/* ---- what follows -------------------------------------------------------------------------- */
+/* ---- applying changes ------------------------------------------------------------------------ */
 
 static int by_number_downwards(const void *a, const void *b)
 {
@@ -143,10 +142,10 @@ static int by_number_downwards(const void *a, const void *b)
     return x->number > y->number ? -1 : x->number < y->number;
 }
 
-/* Ends the ranks that were started last, as many as are too many there. */
-static void end_surplus(struct driver *d, struct agent *a)
+/* Ends the ranks with the highest numbers until the others fit. */
+static void displace_surplus_ranks(struct driver *d, struct agent *a)
 {
-    hy_cleanup_free struct trial **ranks = hy_calloc(d->trials.count + 1, sizeof *ranks);
+    hy_cleanup_free struct trial **ranks = hy_calloc(d->trials.map.count + 1, sizeof *ranks);
     size_t n = 0;
 
     if (!ranks) {
@@ -160,86 +159,87 @@ static void end_surplus(struct driver *d, struct agent *a)
             ranks[n++] = t;
     }
     qsort(ranks, n, sizeof *ranks, by_number_downwards);
-    for (size_t i = 0; n > a->listed; i++, n--)
-        hy_rank_end(d, ranks[i], "its host has fewer slots now");
+    for (size_t i = 0; n > a->discovered_slots; i++, n--)
+        hy_rank_displace(d, ranks[i], "its host has fewer slots now");
 }
 
 static void resize(struct driver *d, struct agent *a, uint32_t slots)
 {
-    bool fewer = slots < a->listed;
+    bool fewer = slots < a->discovered_slots;
 
-    hy_run_note(d, "host %s has %u slot%s now, and had %u", a->name, slots, slots == 1 ? "" : "s", a->listed);
+    hy_run_note(d, "host %s has %u slot%s now (before: %u)", a->name, slots, slots == 1 ? "" : "s",
+                a->discovered_slots);
     hy_agents_resize(d, a, slots);
     if (fewer)
-        end_surplus(d, a);
+        displace_surplus_ranks(d, a);
 }
 
-/* The map moves when an agent is removed, so that there is one at a time. */
-static struct agent *next_to_retire(struct driver *d, const struct hy_discovered *hosts)
+/* Removing an agent changes the map, so they are searched one at a time. */
+static struct agent *next_to_remove(struct driver *d, const struct hy_discovered *hosts)
 {
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
-        if (a->listed && !a->released && !find(hosts, a->name))
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
+        if (a->discovered_slots && !a->released && !find(hosts, a->name))
             return a;
     return NULL;
 }
 
-static struct agent *agent_of(struct driver *d, const char *name)
+static struct agent *find_agent(struct driver *d, const char *name)
 {
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
-        if (a->listed && strcmp(a->name, name) == 0)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
+        if (a->discovered_slots && strcmp(a->name, name) == 0)
             return a;
     return NULL;
 }
 
-static int take_host(struct driver *d, const struct hy_discovered_host *host)
+static int apply_host(struct driver *d, const struct hy_discovered_host *host)
 {
-    struct agent *a = agent_of(d, host->name);
+    struct agent *a = find_agent(d, host->name);
 
     if (a && a->released)
-        return 0; /* it is still on its way out: the next time */
-    if (a && a->listed != host->slots)
+        return 0; /* it is still leaving: added by a later run of the script */
+    if (a && a->discovered_slots != host->slots)
         resize(d, a, host->slots);
     if (a)
         return 0;
-    hy_run_note(d, "host %s has come with %u slot%s", host->name, host->slots, host->slots == 1 ? "" : "s");
+    hy_run_note(d, "host %s is added with %u slot%s", host->name, host->slots, host->slots == 1 ? "" : "s");
     return hy_agents_add_host(d, host->name, hy_host_is_here(host->name) ? NULL : host->name, host->slots);
 }
 
-static void take_hosts(struct driver *d, const struct hy_discovered *hosts)
+static void apply_hosts(struct driver *d, const struct hy_discovered *hosts)
 {
     struct agent *a;
     int rc = 0;
 
-    while ((a = next_to_retire(d, hosts))) {
-        hy_run_note(d, "host %s is not named any more; its ranks end", a->name);
-        hy_agents_retire(d, a);
+    while ((a = next_to_remove(d, hosts))) {
+        hy_run_note(d, "host %s is not listed any more; its ranks end", a->name);
+        hy_agents_remove_host(d, a);
     }
     for (size_t i = 0; i < hosts->count && rc == 0; i++)
-        rc = take_host(d, &hosts->rows[i]);
+        rc = apply_host(d, &hosts->rows[i]);
     if (rc < 0)
         hy_run_out_of_memory(d);
     if (hosts->count == 0 && !d->discovery->known)
-        hy_run_note(d, "the training waits for machines: the host discovery script has not named any yet");
+        hy_run_note(d, "waiting for machines: the host discovery script has not listed any yet");
     d->discovery->known = true;
 }
 
-/* Hosts that have left in order are forgotten, and may come again. */
-static void forget_the_gone(struct driver *d)
+/* Hosts that have left may be listed again. */
+static void remove_departed(struct driver *d)
 {
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
-        if (a->listed && a->released && !a->peer && !a->process_runs) {
-            hy_agents_retire(d, a);
-            i = 0; /* the map has moved */
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
+        if (a->discovered_slots && a->released && !a->peer && !a->process_runs) {
+            hy_agents_remove_host(d, a);
+            i = 0; /* the removal has changed the map */
         }
 }
 
-/* ---- its runs ------------------------------------------------------------------------------- */
+/* ---- running the script ---------------------------------------------------------------------- */
 
 static void on_failed(struct driver *d, const char *why)
 {
@@ -250,7 +250,7 @@ static void on_failed(struct driver *d, const char *why)
         hy_err_set(&err, -ECHILD, "the host discovery script '%s' %s", d->spec->discovery, why);
         hy_run_fail(d, &err);
     } else if (!y->failed) {
-        hy_run_note(d, "the host discovery script '%s' %s; the hosts stay as they are, and it is tried again",
+        hy_run_note(d, "the host discovery script '%s' %s; the hosts stay unchanged, and the script is run again",
                     d->spec->discovery, why);
     }
     y->failed = true;
@@ -276,11 +276,11 @@ static void on_finished(struct driver *d)
     } else if (!text) {
         hy_run_out_of_memory(d);
     } else if (hy_discovered_parse(text, d->spec->discovery_slots, &hosts, &err) < 0) {
-        snprintf(why, sizeof why, "printed something else: %.280s", err.text);
+        snprintf(why, sizeof why, "printed an invalid line: %.280s", err.text);
         on_failed(d, why);
     } else {
         y->failed = false;
-        take_hosts(d, &hosts);
+        apply_hosts(d, &hosts);
     }
     hy_discovered_done(&hosts);
 }
@@ -297,7 +297,7 @@ static void on_closed(uv_handle_t *h)
     on_finished(d);
 }
 
-static void on_exit_of_script(uv_process_t *h, int64_t status, int signal)
+static void on_script_exit(uv_process_t *h, int64_t status, int signal)
 {
     struct driver *d = h->data;
 
@@ -318,7 +318,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     struct driver *d = stream->data;
 
     if (n > 0 && hy_buf_append(&d->discovery->text, buf->base, (size_t)n) < 0)
-        hy_warn_limited("the host discovery script prints too much");
+        hy_warn_limited("the output of the host discovery script is too long");
     if (n < 0 && !uv_is_closing((uv_handle_t *)stream))
         uv_close((uv_handle_t *)stream, on_closed);
 }
@@ -332,7 +332,7 @@ static int spawn(struct driver *d)
                                  {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&y->out},
                                  {.flags = UV_INHERIT_FD, .data.fd = 2}};
     uv_process_options_t options = {.file = "/bin/sh", .args = argv, .env = env, .stdio = io, .stdio_count = 3,
-                                    .cwd = d->spec->cwd, .exit_cb = on_exit_of_script, .flags = UV_PROCESS_DETACHED};
+                                    .cwd = d->spec->cwd, .exit_cb = on_script_exit, .flags = UV_PROCESS_DETACHED};
     int rc;
 
     if (!env)
@@ -376,11 +376,11 @@ int hy_discovery_open(struct driver *d, struct hy_err *err)
 static void kill_script(const struct discovery *y)
 {
     if (y->runs && !uv_is_closing((const uv_handle_t *)&y->process) && kill(-y->process.pid, SIGKILL) < 0)
-        hy_warn("the host discovery script cannot be ended error=%s", strerror(errno));
+        hy_warn("cannot kill the host discovery script error=%s", strerror(errno));
 }
 
-/* Its own end comes by itself; what it has started may hold its standard output open. */
-static void end_slow(struct discovery *y)
+/* The exit of the script is reported by libuv; its descendants may keep its standard output open. */
+static void kill_slow_script(struct discovery *y)
 {
     kill_script(y);
     if (!uv_is_closing((uv_handle_t *)&y->out))
@@ -393,11 +393,11 @@ void hy_discovery_tick(struct driver *d, int64_t now)
 
     if (!y)
         return;
-    forget_the_gone(d);
+    remove_departed(d);
     if (!y->runs && now >= y->next_at)
         start(d, now);
     else if (y->runs && now - y->started_ms > SLOW_MS)
-        end_slow(y);
+        kill_slow_script(y);
 }
 
 void hy_discovery_stop(struct driver *d)

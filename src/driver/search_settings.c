@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The search that a run asks for. */
+/* The search that a run's spec describes. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static enum hy_search_kind kind_of(const Hy__RunSpec *spec)
         [HY__RUN_SPEC__KIND__PAIRED] = HY_SEARCH_PAIRED,
     };
 
-    /* A newer hopyard's kind is left for hy_search_new to refuse. */
+    /* An unknown kind, of a newer hopyard, is rejected by hy_search_new. */
     return (size_t)spec->kind < HY_COUNT(kinds) ? kinds[spec->kind] : (enum hy_search_kind)spec->kind;
 }
 
@@ -60,7 +60,7 @@ static int add_nodes(const Hy__RunSpec *spec, struct hy_space *space, struct hy_
     return text ? hy_space_add_grid(space, text, err) : hy_err_oom(err);
 }
 
-/* As many as there may ever be. */
+/* The largest number of ranks that the training may have. */
 static int add_ranks(const Hy__RunSpec *spec, struct hy_space *space, struct hy_err *err)
 {
     uint32_t most = spec->ranks > spec->ranks_max ? spec->ranks : spec->ranks_max;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checkpoints on their way to agents that do not see the project folder: what an
- * attempt has left is there for the next one, on whatever machine that runs.
+ * Checkpoints sent to agents that do not share files: the checkpoint of an
+ * attempt is available to the next one, on whatever machine it runs.
  *
- * The files share one stream, and large holes in them are not sent. A checkpoint
- * that cannot be read, or is larger than --max-transfer, fails its trial; that
- * happens in a tick, since ranks that start together must all have been started
- * before one of them fails.
+ * The files share one stream, and large holes in them are not sent. A
+ * checkpoint that cannot be read, or is larger than --max-transfer, fails its
+ * trial. That happens at a tick, since ranks that start together must all have
+ * been started before one of them fails.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@
 #include "wire/wire.h"
 
 #define CHECKPOINT "checkpoint"
-#define HOLE_MIN (1u << 20)         /* shorter ones are sent */
+#define HOLE_MIN (1u << 20)         /* shorter holes are sent */
 #define NAMES_MAX (8u * 1024 * 1024) /* bytes of all paths: they must fit into one message */
 #define PIECES_MAX 200000u          /* files, and data between holes */
 
@@ -35,20 +35,20 @@ struct to_send {
     uint64_t size, offset;
 };
 
-struct sending {
+struct transfer {
     struct trial *trial;
     uint32_t stream;
     struct to_send *files;
     size_t count, next;
-    int fd; /* of the file under way */
+    int fd; /* of the current file */
     uint64_t at, left;
-    uint64_t bytes; /* of all */
+    uint64_t bytes; /* of all files */
     size_t names;
-    bool is_started;   /* the agent knows of it */
+    bool is_started;   /* the agent has received its Start */
     struct hy_err err; /* why it cannot be sent */
 };
 
-static void sending_free(struct agent *a, struct sending *s)
+static void transfer_free(struct agent *a, struct transfer *s)
 {
     if (hy_map_get(&a->sending, s->stream) == s)
         hy_map_remove(&a->sending, s->stream);
@@ -59,10 +59,10 @@ static void sending_free(struct agent *a, struct sending *s)
     free(s);
 }
 
-/* ---- what there is to send ------------------------------------------------------------- */
+/* ---- listing the files ----------------------------------------------------------------------- */
 
 static struct {
-    struct sending *sending;
+    struct transfer *transfer;
     Hy__Start *start;
     size_t prefix;
     uint64_t limit;
@@ -70,14 +70,13 @@ static struct {
 
 static int add_piece(const char *path, mode_t mode, uint64_t offset, uint64_t size)
 {
-    struct sending *s = walk.sending;
+    struct transfer *s = walk.transfer;
     Hy__Start *start = walk.start;
-    Hy__FileSent **names = hy_reallocarray(start->files, start->n_files + 1, sizeof *names), *f;
-    struct to_send *files = hy_reallocarray(s->files, s->count + 1, sizeof *files);
+    Hy__FileSent *f;
 
-    start->files = names ? names : start->files;
-    s->files = files ? files : s->files;
-    f = names && files ? hy_malloc(sizeof *f) : NULL;
+    if (hy_array_grow(start->files, start->n_files) < 0 || hy_array_grow(s->files, s->count) < 0)
+        return -ENOMEM;
+    f = hy_malloc(sizeof *f);
     if (!f)
         return -ENOMEM;
     hy__file_sent__init(f);
@@ -93,13 +92,13 @@ static int add_piece(const char *path, mode_t mode, uint64_t offset, uint64_t si
     return f->path && s->files[s->count - 1].path ? 0 : -ENOMEM;
 }
 
-/* 0, or 1: no need to look further. */
-static int check_limits(struct sending *s, uint64_t limit)
+/* 0, or 1: a limit is exceeded, and the walk ends. */
+static int check_limits(struct transfer *s, uint64_t limit)
 {
     char text[40];
 
     if (s->bytes > limit)
-        hy_err_set(&s->err, -EFBIG, "its checkpoint has more than the %s that --max-transfer allows to send; raise it, "
+        hy_err_set(&s->err, -EFBIG, "its checkpoint is larger than --max-transfer (%s); raise it, "
                    "or keep checkpoints on storage that all machines share", hy_format_size(limit, text, sizeof text));
     else if (s->count > PIECES_MAX || s->names > NAMES_MAX)
         hy_err_set(&s->err, -E2BIG, "its checkpoint has too many files to be sent to another machine; "
@@ -107,7 +106,7 @@ static int check_limits(struct sending *s, uint64_t limit)
     return s->err.code ? 1 : 0;
 }
 
-/* Without its holes. A piece of no bytes makes a file that begins with one, or ends it behind one. */
+/* Without its holes. An empty piece creates a file that begins with a hole, or extends one that ends with a hole. */
 static int add_sparse(const char *path, const struct stat *st)
 {
     uint64_t at = 0, size = (uint64_t)st->st_size, start = 0, end = 0;
@@ -117,7 +116,7 @@ static int add_sparse(const char *path, const struct stat *st)
     if (fd < 0)
         return -errno;
     rc = hy_next_data(fd, 0, size, HOLE_MIN, &start, &end) && start == 0 ? 0 : add_piece(path, st->st_mode, 0, 0);
-    while (rc == 0 && walk.sending->count <= PIECES_MAX && hy_next_data(fd, at, size, HOLE_MIN, &start, &end)) {
+    while (rc == 0 && walk.transfer->count <= PIECES_MAX && hy_next_data(fd, at, size, HOLE_MIN, &start, &end)) {
         rc = add_piece(path, st->st_mode, start, end - start);
         at = end;
     }
@@ -137,33 +136,33 @@ static int add_file(const char *path, const struct stat *st, int type, struct FT
         rc = add_sparse(path, st);
     else
         rc = add_piece(path, st->st_mode, 0, (uint64_t)st->st_size);
-    return rc < 0 ? rc : check_limits(walk.sending, walk.limit);
+    return rc < 0 ? rc : check_limits(walk.transfer, walk.limit);
 }
 
-/* 0, or -ENOMEM; what else goes wrong is in s->err. */
-static int list_files(struct sending *s, Hy__Start *start, const char *dir, const char *folder, uint64_t limit)
+/* 0 or -ENOMEM; other errors are in s->err. */
+static int list_files(struct transfer *s, Hy__Start *start, const char *dir, const char *checkpoint, uint64_t limit)
 {
     int rc;
 
-    walk.sending = s;
+    walk.transfer = s;
     walk.start = start;
     walk.prefix = strlen(dir) + 1;
     walk.limit = limit;
-    rc = nftw(folder, add_file, 32, FTW_PHYS);
+    rc = nftw(checkpoint, add_file, 32, FTW_PHYS);
     if (rc == -1)
         rc = -errno;
     if (rc < 0 && rc != -ENOMEM)
-        hy_err_sys(&s->err, rc, "its checkpoint '%.200s' cannot be read", folder);
+        hy_err_sys(&s->err, rc, "cannot read its checkpoint '%.200s'", checkpoint);
     return rc == -ENOMEM ? rc : 0;
 }
 
-static struct sending *sending_new(struct agent *a, struct trial *t)
+static struct transfer *transfer_new(struct agent *a, struct trial *t)
 {
-    struct sending *s = hy_calloc(1, sizeof *s);
+    struct transfer *s = hy_calloc(1, sizeof *s);
 
     if (!s)
         return NULL;
-    *s = (struct sending){.trial = t, .stream = a->next_stream++, .fd = -1};
+    *s = (struct transfer){.trial = t, .stream = a->next_stream++, .fd = -1};
     if (hy_map_put(&a->sending, s->stream, s) == 0)
         return s;
     free(s);
@@ -173,29 +172,29 @@ static struct sending *sending_new(struct agent *a, struct trial *t)
 int hy_checkpoint_send(struct driver *d, struct agent *a, struct trial *t, Hy__Start *start)
 {
     hy_cleanup_free char *dir = hy_path_join(d->logdir, t->dir);
-    hy_cleanup_free char *folder = dir ? hy_path_join(dir, CHECKPOINT) : NULL;
-    struct sending *s;
+    hy_cleanup_free char *checkpoint = dir ? hy_path_join(dir, CHECKPOINT) : NULL;
+    struct transfer *s;
 
-    if (!folder)
+    if (!checkpoint)
         return -ENOMEM;
-    hy_outputs_drop_checkpoint(d, t); /* of a driver that died */
-    if (access(folder, F_OK) < 0)
+    hy_outputs_remove_partial_checkpoint(d, t); /* of a driver that died */
+    if (access(checkpoint, F_OK) < 0)
         return 0;
-    s = sending_new(a, t);
+    s = transfer_new(a, t);
     if (!s)
         return -ENOMEM;
-    if (list_files(s, start, dir, folder, hy_limits_transfer(d->spec->max_transfer)) < 0) {
-        sending_free(a, s);
+    if (list_files(s, start, dir, checkpoint, hy_limits_transfer(d->spec->max_transfer)) < 0) {
+        transfer_free(a, s);
         return -ENOMEM;
     }
     if (s->err.code)
         return -ECANCELED;
     s->is_started = true;
-    hy_checkpoint_room(a, s->stream);
+    hy_checkpoint_continue(a, s->stream);
     return 0;
 }
 
-void hy_checkpoint_sent(Hy__Start *start)
+void hy_checkpoint_free_files(Hy__Start *start)
 {
     for (size_t i = 0; i < start->n_files; i++) {
         if (start->files[i]->path != protobuf_c_empty_string)
@@ -205,10 +204,10 @@ void hy_checkpoint_sent(Hy__Start *start)
     free(start->files);
 }
 
-/* ---- on its way ---------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
-/* The next bytes: how many; 0 when there are none left, or -Exxx. */
-static ssize_t read_some(struct sending *s, uint8_t *to, size_t room)
+/* The number of bytes read; 0 at the end, or -Exxx. */
+static ssize_t read_chunk(struct transfer *s, uint8_t *to, size_t room)
 {
     ssize_t n;
 
@@ -234,33 +233,33 @@ static ssize_t read_some(struct sending *s, uint8_t *to, size_t room)
     return n;
 }
 
-void hy_checkpoint_room(struct agent *a, uint32_t stream)
+void hy_checkpoint_continue(struct agent *a, uint32_t stream)
 {
     static uint8_t chunk[64 * 1024]; /* one loop, used within this call only */
-    struct sending *s = hy_map_get(&a->sending, stream);
+    struct transfer *s = hy_map_get(&a->sending, stream);
 
-    if (s && hy_peer_is_forgotten(a->peer, stream)) { /* it would take everything at once, for nothing */
-        sending_free(a, s);
+    if (s && hy_peer_is_forgotten(a->peer, stream)) { /* the peer ignores this stream: sending would be useless */
+        transfer_free(a, s);
         return;
     }
     while (s && !s->err.code && hy_peer_room(a->peer, stream) >= sizeof chunk) {
-        ssize_t n = read_some(s, chunk, sizeof chunk);
+        ssize_t n = read_chunk(s, chunk, sizeof chunk);
 
         if (n == 0) {
-            sending_free(a, s);
+            transfer_free(a, s);
             return;
         }
         if (n < 0)
-            hy_err_sys(&s->err, (int)n, "its checkpoint's file '%.200s' cannot be read", s->files[s->next - 1].path);
+            hy_err_sys(&s->err, (int)n, "cannot read '%.200s' of its checkpoint", s->files[s->next - 1].path);
         else if (hy_peer_write(a->peer, stream, chunk, (size_t)n) < 0)
-            hy_err_set(&s->err, -ENOMEM, "out of memory for a checkpoint");
+            hy_err_set(&s->err, -ENOMEM, "out of memory while sending a checkpoint");
     }
 }
 
-/* ---- when it does not work out --------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
-/* As if the agent had said that it cannot be started. */
-static void fail_trial(struct driver *d, struct agent *a, struct sending *s)
+/* As if the agent had reported that the trial cannot be started. */
+static void fail_trial(struct driver *d, struct agent *a, struct transfer *s)
 {
     Hy__Ended ended = HY__ENDED__INIT;
     Hy__Control m = HY__CONTROL__INIT;
@@ -271,7 +270,7 @@ static void fail_trial(struct driver *d, struct agent *a, struct sending *s)
         hy_trial_kill(d, t);
         t->killed = false;
     }
-    sending_free(a, s);
+    transfer_free(a, s);
     ended.trial = t->number;
     ended.attempt = t->attempt;
     ended.outcome = HY__ENDED__OUTCOME__NOT_STARTED;
@@ -282,9 +281,9 @@ static void fail_trial(struct driver *d, struct agent *a, struct sending *s)
     hy_trials_ended(d, a, &m);
 }
 
-static struct sending *find_failed(struct agent *a)
+static struct transfer *find_failed(struct agent *a)
 {
-    struct sending *s;
+    struct transfer *s;
 
     for (size_t i = 0; (s = hy_map_next(&a->sending, &i));)
         if (s->err.code)
@@ -294,30 +293,30 @@ static struct sending *find_failed(struct agent *a)
 
 void hy_checkpoints_tick(struct driver *d)
 {
-    struct sending *s;
+    struct transfer *s;
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents, &i));)
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         while (d->phase < PHASE_ENDING && (s = find_failed(a)))
             fail_trial(d, a, s);
 }
 
-void hy_checkpoint_forget(struct trial *t)
+void hy_checkpoint_cancel(struct trial *t)
 {
-    struct sending *s;
+    struct transfer *s;
 
     for (size_t i = 0; t->agent && (s = hy_map_next(&t->agent->sending, &i));)
         if (s->trial == t) {
-            sending_free(t->agent, s);
+            transfer_free(t->agent, s);
             return;
         }
 }
 
-void hy_checkpoints_agent_gone(struct agent *a)
+void hy_checkpoints_agent_lost(struct agent *a)
 {
-    struct sending *s;
+    struct transfer *s;
     size_t i;
 
     while ((i = 0, s = hy_map_next(&a->sending, &i)))
-        sending_free(a, s);
+        transfer_free(a, s);
 }

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A trial's parameters as text: in its command, in the name of its directory, as JSON. */
+#ifndef HY_DRIVER_PARAMS_TEXT_H
+#define HY_DRIVER_PARAMS_TEXT_H
+
+#include "base/err.h"
+#include "search/search.h"
+
+/* Replaces {name} by the value; {{ and }} are literal braces. NULL when out of memory. */
+char *hy_command_expand(const char *template, const struct hy_space *space, const struct hy_value *values);
+
+/*
+ * The name of the directory: "lr=0.001,dropout=0.45". Unsafe bytes are escaped
+ * as %2F; a name over 200 bytes is cut and ends in "~" and a hash of the whole
+ * name. "trial-7" without parameters.
+ */
+char *hy_params_dir(const struct hy_space *space, const struct hy_value *values, uint64_t number);
+
+/* {"lr": 0.001, "act": "relu", "layers": [64,64]}: in the order of the space, numbers as numbers, JSON unchanged. */
+char *hy_params_json(const struct hy_space *space, const struct hy_value *values);
+
+/* Appends "text" with JSON's quotes and escapes; invalid bytes as for a terminal. */
+struct hy_buf;
+int hy_append_json_string(struct hy_buf *b, const char *text);
+
+#endif
