@@ -25,11 +25,11 @@ int hy_subcommand_main(const struct hy_command *group, const struct hy_command *
 /* Of `run` and `train`. */
 #define HY_ENGINE_OPTIONS                                                                                    \
     {.name = "engine", .value = "MASTER", .help = "run on a Spark cluster: spark://HOST:7077 or yarn"},      \
-    {.name = "executors", .value = "N", .help = "with --engine: how many executors (default: as configured)"},  \
-    {.name = "executor-memory", .value = "MB", .help = "with --engine: memory of each"},                     \
-    {.name = "executor-gpus", .value = "N", .help = "with --engine: GPUs of each"},                          \
+    {.name = "executors", .value = "N", .help = "with --engine: number of executors (default: as configured)"},  \
+    {.name = "executor-memory", .value = "MB", .help = "with --engine: memory per executor"},                     \
+    {.name = "executor-gpus", .value = "N", .help = "with --engine: GPUs per executor"},                          \
     {.name = "address", .value = "ADDR",                                                                     \
-     .help = "with --engine: where executors reach this machine (default: as the cluster is reached)"}
+     .help = "with --engine: this machine's address for executors (default: of the route to the cluster)"}
 
 int hy_cmd_run(const struct hy_args *args);
 int hy_cmd_train(const struct hy_args *args);

@@ -13,7 +13,7 @@
 
 struct hy_option {
     const char *name;  /* "grid": typed as --grid; NULL ends a table */
-    const char *value; /* "NAME=V,V": what must follow it; NULL: a flag */
+    const char *value; /* "NAME=V,V": the placeholder of its value; NULL: a flag */
     const char *help;  /* NULL: for programs, not shown */
     char letter; /* 'f': -f too; 0: none */
     bool many;   /* may be given more than once */

@@ -154,9 +154,9 @@ static int taken(uint16_t port, struct hy_err *err)
     hy_port_find_owner(port, &who);
     if (who.pid)
         return hy_err_set(err, -EADDRINUSE,
-                          "port %u is taken by process %ld (%s); give another one, or leave --port out", port,
+                          "port %u is in use by process %ld (%s); choose another port, or omit --port", port,
                           (long)who.pid, who.name);
-    return hy_err_set(err, -EADDRINUSE, "port %u is taken; give another one, or leave --port out", port);
+    return hy_err_set(err, -EADDRINUSE, "port %u is in use; choose another port, or omit --port", port);
 }
 
 static int bind_loopback(int fd, uint16_t *port)
@@ -198,7 +198,7 @@ int hy_port_reserve(uint16_t wanted, struct hy_port *ret, struct hy_err *err)
     if (rc == -EADDRINUSE)
         return taken(port, err);
     if (rc == -EACCES)
-        return hy_err_set(err, rc, "port %u is not for ordinary users; take one above 1023", port);
+        return hy_err_set(err, rc, "port %u needs root privileges; choose one above 1023", port);
     if (rc < 0)
         return hy_err_sys(err, rc, "cannot reserve a port on 127.0.0.1");
     *ret = (struct hy_port){.number = port, .fd = hy_take_fd(fd), .claim = claimed};

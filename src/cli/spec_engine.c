@@ -77,7 +77,7 @@ static int address(const struct hy_args *args, const char *master, Hy__RunSpec *
     if (!host)
         return hy_err_oom(err);
     if (near_address(host, found, sizeof found) < 0 || outward(master, found, sizeof found) < 0)
-        return hy_err_set(err, -EINVAL, "'%s' cannot be found, so say by --address where executors reach this machine",
+        return hy_err_set(err, -EINVAL, "cannot resolve '%s'; set the address at which executors reach this machine with --address",
                           host);
     return hy_spec_set_text(&spec->address, hy_strdup(found), err);
 }
@@ -91,8 +91,8 @@ static int python(Hy__RunSpec *spec, struct hy_err *err)
     if (rc == -ENOMEM)
         return rc;
     if (rc < 0)
-        return hy_err_set(err, -EINVAL, "a Spark session needs a Python with hopyard and pyspark; let $HOPYARD_PYTHON say "
-                          "which");
+        return hy_err_set(err, -EINVAL,
+                          "a Spark session needs a Python with hopyard and pyspark; set $HOPYARD_PYTHON to its path");
     return hy_spec_set_text(&spec->python, path, err);
 }
 
@@ -101,14 +101,14 @@ static bool is_master(const char *text)
     return strncmp(text, "spark://", 8) == 0 || strcmp(text, "yarn") == 0 || strncmp(text, "k8s://", 6) == 0;
 }
 
-/* What says something only of an engine that is not named. */
-static int lonely(const struct hy_args *args, struct hy_err *err)
+/* Refuses options that require --engine. */
+static int check_no_engine_options(const struct hy_args *args, struct hy_err *err)
 {
     static const char *const options[] = {"executors", "executor-memory", "executor-gpus", "address"};
 
     for (size_t i = 0; i < HY_COUNT(options); i++)
         if (hy_args_has(args, options[i]))
-            return hy_err_set(err, -EINVAL, "--%s belongs to --engine spark://HOST:PORT or yarn", options[i]);
+            return hy_err_set(err, -EINVAL, "--%s requires --engine spark://HOST:PORT or yarn", options[i]);
     return 0;
 }
 
@@ -128,11 +128,11 @@ int hy_spec_engine(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err 
     int rc;
 
     if (!master)
-        return lonely(args, err);
+        return check_no_engine_options(args, err);
     if (!has_session && !is_master(master))
         return hy_err_set(err, -EINVAL, "--engine takes spark://HOST:PORT or yarn, not '%s'", master);
     if (spec->n_hosts || spec->listen[0])
-        return hy_err_set(err, -EINVAL, "a run is on hosts or on Spark; leave --hosts and --listen out");
+        return hy_err_set(err, -EINVAL, "--engine cannot be used with --hosts or --listen; remove them");
     rc = executors(args, spec, err);
     if (rc == 0)
         rc = address(args, master, spec, err);

@@ -509,7 +509,7 @@ static void test_a_driver_that_dies_is_missed(void **state)
     (void)state;
     client_awaits(&c, "[2/3]");
     client_awaits(&c, "its driver has died");
-    client_awaits(&c, "'hopyard resume 1' goes on");
+    client_awaits(&c, "'hopyard resume 1' continues it");
     client_awaits(&c, "run-1.log");
     assert_ends(&c, HY_EXIT_FAILED);
     driver_end(driver);

@@ -144,4 +144,4 @@ def test_a_config_file_of_horovodrun_is_read(yard: Yard) -> None:
     p = yard.run("horovodrun", "-np", 1, "--config-file", "c.yaml", "sh", "-c", "echo $HOROVOD_STALL_CHECK_TIME_SECONDS $HOROVOD_TIMELINE")
     assert p.stdout == f"[0] 11 {yard.project}/t.json\n" and "note: --cycle-time-ms: no meaning here; " in p.stderr
     (yard.project / "c.yaml").write_text("tuning:\n")
-    assert "c.yaml, line 1: there is no section 'tuning'" in yard.run("horovodrun", "-np", 1, "--config-file", "c.yaml", "true", rc=2).stderr
+    assert "c.yaml, line 1: unknown section 'tuning'" in yard.run("horovodrun", "-np", 1, "--config-file", "c.yaml", "true", rc=2).stderr

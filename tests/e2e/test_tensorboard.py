@@ -97,7 +97,7 @@ def test_it_shows_a_running_run_and_ends_with_its_owner(yard: Yard, gate: Path) 
     assert b"\0CUDA_VISIBLE_DEVICES=\0" in Path(f"/proc/{viewer}/environ").read_bytes(), "it takes no GPU"
 
     taken = yard.run("tensorboard", 1, "--port", port, rc=1)
-    assert taken.stdout == "" and re.search(rf"port {port} is taken by process {viewer} \(", taken.stderr), taken.stderr
+    assert taken.stdout == "" and re.search(rf"port {port} is in use by process {viewer} \(", taken.stderr), taken.stderr
 
     page = yard.start("attach", 1, "--html")
     assert page.stdout and f'href="{address}"' in page.stdout.readline()
@@ -227,7 +227,7 @@ def test_bad_words_get_a_sentence(yard: Yard, gate: Path) -> None:
         other.listen()
         port = other.getsockname()[1]
         p = yard.run("tensorboard", "--port", port, rc=1)
-        assert f"port {port} is taken by process {os.getpid()} (" in p.stderr and p.stdout == ""
+        assert f"port {port} is in use by process {os.getpid()} (" in p.stderr and p.stdout == ""
     assert "--port takes a number from 1 to 65535" in yard.run("tensorboard", "--port", 0, rc=2).stderr
     assert "--owner takes the number of a process" in yard.run("tensorboard", "--owner", "me", rc=2).stderr
     assert "no run 'nowhere'" in yard.run("tensorboard", "nowhere", rc=1).stderr
