@@ -133,7 +133,8 @@ static const struct hy_option gc_options[] = {
 static const char run_about[] =
     "Runs a command once for each combination of its parameters, several at a time,\n"
     "and shows their progress. {name} in the command is replaced by the value of the\n"
-    "parameter; {{ and }} are literal braces. Without parameters the command runs once.\n"
+    "parameter; {{ and }} are literal braces. Without parameters, the command runs\n"
+    "once.\n"
     "\n"
     "The metric of a trial is the last METRIC=VALUE it prints, or the value it writes\n"
     "as JSON to $HOPYARD_RESULT; `hopyard report` streams values during the trial. A\n"
@@ -175,12 +176,12 @@ static const char train_examples[] = "hopyard train -np 4 python train.py --epoc
                                      "hopyard train --scaling -np 8 python train.py";
 
 static const char logs_about[] =
-    "Prints the output of trials, from the files in the run's log directory. The output\n"
-    "of one trial is unchanged; for all trials, each line starts with the number of\n"
-    "its trial. In a terminal, unprintable bytes are escaped.\n"
+    "Prints the output of trials, from the files in the run's log directory. The\n"
+    "output of one trial is unchanged; for all trials, each line starts with the\n"
+    "number of its trial. In a terminal, unprintable bytes are escaped.\n"
     "\n"
-    "For a training, TRIAL is a rank, counted from 0: 3, or rank=3, which needs no RUN.\n"
-    "For a cluster, it is a node: worker-0, or node=worker-0, which needs no RUN.";
+    "For a training, TRIAL is a rank, counted from 0: 3, or rank=3 without RUN.\n"
+    "For a cluster, it is a node: worker-0, or node=worker-0 without RUN.";
 
 static const char tensorboard_about[] =
     "Starts TensorBoard on a run's log directory, or on any directory. Its address is\n"
@@ -260,9 +261,9 @@ const struct hy_command hy_commands[] = {
      .options = resume_options,
      .max_words = 1,
      .run = hy_cmd_resume,
-     .summary = "continue a run that was stopped, was killed, or has failed trials",
-     .about = "Trials that are done stay; all others run again. The search continues as if it had\n"
-              "not been interrupted.",
+     .summary = "continue a stopped or killed run, or one with failed trials",
+     .about = "Trials that are done stay; all others run again. The search continues as if it\n"
+              "had not been interrupted.",
      .examples = "hopyard resume 3\nhopyard resume digits --detach"},
     {.name = "ls",
      .group = INSPECTING,

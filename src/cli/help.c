@@ -129,16 +129,17 @@ void hy_help_group(struct hy_out *out, const struct hy_command *c, const struct 
 }
 
 static const char introduction[] =
-    "hopyard runs a program with many parameter values in parallel and keeps all results.\n"
+    "hopyard runs a program with many parameter values, in parallel, and keeps all\n"
+    "results.\n"
     "\n"
-    "Write a program that takes its parameters as arguments and prints its result, for\n"
-    "example accuracy=0.91. Then:\n";
+    "Write a program that takes its parameters as arguments and prints its result,\n"
+    "for example accuracy=0.91. Then:\n";
 
 static const char first_commands[] =
     "hopyard run --grid lr=0.1,0.01 --grid layers=1,2,3 --max accuracy \\\n"
     "    -- ./train --lr {lr} --layers {layers}     run all six, watch them\n"
     "hopyard best                                   show the best trial\n"
-    "hopyard logs 1 4                               print the output of trial 4 of run 1\n"
+    "hopyard logs 1 4                               output of trial 4 of run 1\n"
     "hopyard ls                                     list the runs of this project\n"
     "hopyard train -np 4 python train.py            one training with four ranks";
 
@@ -148,6 +149,7 @@ void hy_help_all(struct hy_out *out)
     hy_out_str(out, "\n");
     indented(out, first_commands);
     list(out, hy_commands);
-    hy_out_str(out, "\n`hopyard COMMAND --help` shows help for a command. Runs, logs and results are stored\n"
-                    "in the project directory: --project DIR, $HOPYARD_PROJECT, or the current directory.\n");
+    hy_out_str(out, "\n`hopyard COMMAND --help` shows help for a command. Runs, logs and results are\n"
+                    "stored in the project directory: --project DIR, $HOPYARD_PROJECT, or the current\n"
+                    "directory.\n");
 }

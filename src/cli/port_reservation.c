@@ -20,12 +20,12 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-#define LISTENING 0x0a /* as /proc/net/tcp writes it */
-#define ANSWER_MS 50   /* on loopback an answer is there at once */
+#define LISTENING 0x0a /* the state in /proc/net/tcp */
+#define ANSWER_MS 50   /* loopback answers at once */
 
-/* ---- who listens ------------------------------------------------------------- */
+/* ---- the owner of a port --------------------------------------------------------- */
 
-/* A listener on all addresses, IPv6 ones too, has 127.0.0.1 as well. */
+/* A listener on all addresses, including IPv6, also accepts on 127.0.0.1. */
 static bool covers_loopback(const char *address)
 {
     static const char *const addresses[] = {
@@ -37,7 +37,7 @@ static bool covers_loopback(const char *address)
     return false;
 }
 
-/* The inode of the socket that listens there; 0: none in this table. */
+/* The inode of the listening socket; 0: not in this table. */
 static unsigned long listening_inode(const char *table, uint16_t port)
 {
     FILE *f = fopen(table, "re");
@@ -145,7 +145,7 @@ bool hy_port_answers(uint16_t port)
            getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) == 0 && error == 0;
 }
 
-/* ---- holding one --------------------------------------------------------------- */
+/* ---- reservation ----------------------------------------------------------------- */
 
 static int taken(uint16_t port, struct hy_err *err)
 {

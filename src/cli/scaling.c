@@ -205,7 +205,7 @@ void hy_scaling_json(struct hy_out *out, const struct hy_speed *speed, const str
     hy_json_line_take(out, o);
 }
 
-/* ---- one after the other ------------------------------------------------------------------ */
+/* ---- the trainings ------------------------------------------------------------------------ */
 
 struct scaling {
     const struct hy_args *args;
@@ -213,11 +213,11 @@ struct scaling {
     Hy__RunSpec *spec;
     bool json;
     struct hy_out out;
-    struct hy_speed one; /* the first, by which the others are measured */
+    struct hy_speed one; /* the first, the reference for the others */
     uint32_t most;
 };
 
-/* Trains with so many ranks. The exit status. */
+/* Runs one training. Returns its exit status. */
 static int step(struct scaling *s, uint32_t ranks, struct hy_err *err)
 {
     struct hy_speed speed = {.ranks = ranks};
