@@ -173,8 +173,8 @@ static int bind_loopback(int fd, uint16_t *port)
     return 0;
 }
 
-/* With SO_REUSEADDR two of us could hold the same port. This name belongs to
- * one: it lives in the same network namespace as the port, and ends with us. */
+/* With SO_REUSEADDR two hopyard processes could reserve the same port. An abstract socket name is unique in the
+ * network namespace, like the port, and disappears with the process. */
 static int claim(uint16_t port)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};

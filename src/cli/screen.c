@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A frame is N lines; the cursor rests at the end of the last one. To draw the
- * next frame it goes up to the first line, writes every line and erases what
- * is behind it, and at the end erases what is below. A terminal that became
- * narrower has broken our lines into more rows: how many follows from their
- * widths, so they are kept.
+ * A frame is N lines; the cursor stays at the end of the last one. To draw the
+ * next frame, the cursor moves up to the first line; each line is written and the
+ * rest of its row erased, and finally everything below. A terminal that became
+ * narrower has wrapped the lines of the last frame: the widths are kept to
+ * compute the number of rows.
  */
 #include "cli/screen.h"
 

@@ -75,7 +75,7 @@ def test_ctrl_c_asks_and_detaches(yard: Yard, terminal: Terminal) -> None:
     terminal.type("run", "--", "sleep", "1000")
     terminal.see("running")
     terminal.key("C-c")
-    terminal.see(r"Stop the run \(s\), detach and leave it running \(d\), or go on \(c\)\?")
+    terminal.see(r"Stop the run \(s\), detach and leave it running \(d\), or continue \(c\)\?")
     assert yard.state() == "running", "asking stops nothing"
     terminal.key("d")
     terminal.see("hopyard attach 1")
@@ -95,7 +95,7 @@ def test_ctrl_c_and_go_on(yard: Yard, terminal: Terminal) -> None:
     terminal.type("run", "--", "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.05; done")
     terminal.see("running")
     terminal.key("C-c")
-    terminal.see(r"go on \(c\)")
+    terminal.see(r"continue \(c\)")
     terminal.key("c")
     gate.touch()
     terminal.see(r"1 of 1 trial")

@@ -81,7 +81,7 @@ def test_horovodrun_is_hopyard_train(yard: Yard) -> None:
     yard.bin = str(bin / "horovodrun")
     p = yard.run("-np", 2, "--mpi", "--cycle-time-ms", 3, "--tcp", "sh", "-c", WHO)
     assert len(p.stdout.splitlines()) == 2
-    assert "note: --mpi, --tcp: no meaning here; " in p.stderr and "note: --cycle-time-ms: no meaning here; " in p.stderr
+    assert "note: --mpi, --tcp: no effect; " in p.stderr and "note: --cycle-time-ms: no effect; " in p.stderr
     built = yard.run("--check-build").stdout
     assert "[X] TensorFlow" in built
     assert built.count("[X] Gloo") == built.count("[ ] MPI") == 2, "as hvd.gloo_built() and hvd.mpi_built() say"
