@@ -44,14 +44,14 @@ static int unknown_command(const char *name)
         if (strcmp(c->name, "driver") != 0)
             hy_guess_offer(&guess, c->name);
     if (guess.best)
-        hy_err_set(&err, -EINVAL, "there is no command '%s'; did you mean '%s'?", name, guess.best);
+        hy_err_set(&err, -EINVAL, "unknown command '%s'; did you mean '%s'?", name, guess.best);
     else
-        hy_err_set(&err, -EINVAL, "there is no command '%s'; 'hopyard help' shows those there are", name);
+        hy_err_set(&err, -EINVAL, "unknown command '%s'; 'hopyard help' lists the commands", name);
     hy_print_error(NULL, &err);
     return HY_EXIT_USAGE;
 }
 
-/* Commands that read their arguments themselves explain themselves, too. */
+/* Commands that parse their own arguments print their own help. */
 static int explain(const struct hy_command *c)
 {
     char *argv[] = {(char *)c->name, (char *)"--help", NULL};
@@ -90,7 +90,7 @@ static int run_command(const struct hy_command *c, int argc, char **argv)
     return args.help ? print_help(c) : c->run(&args);
 }
 
-/* By which Horovod's users start a training. */
+/* A link to the program under this name replaces Horovod's launcher. */
 static bool is_horovodrun(const char *program)
 {
     const char *slash = program ? strrchr(program, '/') : NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one place that says which commands and options there are. */
+/* The table of all commands and their options. */
 #include "cli/commands.h"
 
 #include <string.h>
@@ -11,51 +11,51 @@ static const struct hy_option run_options[] = {
     {.name = "grid",
      .value = "NAME=V,V,…",
      .many = true,
-     .help = "try every combination of these values (layers=1..4 counts up; NAME=[JSON,…], NAME=@FILE)"},
+     .help = "run every combination of these values (layers=1..4 is a range; also NAME=[JSON,…], NAME=@FILE)"},
     {.name = "paired",
-     .help = "with --grid: no combinations, but the first values together, the second ones, …"},
-    {.name = "random", .value = "N", .help = "try N random points of the --space (0: until it is stopped)"},
-    {.name = "evolve", .help = "differential evolution over the --space; needs --max or --min"},
+     .help = "with --grid: pair the values by position instead of combining them"},
+    {.name = "random", .value = "N", .help = "run N random points of the --space (0: unlimited)"},
+    {.name = "evolve", .help = "search the --space by differential evolution; requires --max or --min"},
     {.name = "space",
      .value = "NAME=RANGE",
      .many = true,
-     .help = "lr=log:1e-5..1e-1, layers=1..4 (whole numbers), x=-5.12..5.12, act=relu,tanh"},
-    {.name = "max", .value = "METRIC", .help = "the metric to make large; trials print METRIC=VALUE"},
-    {.name = "min", .value = "METRIC", .help = "the metric to make small"},
-    {.name = "population", .value = "N", .help = "evolve: how many points live at a time"},
+     .help = "a dimension of the search space: lr=log:1e-5..1e-1, layers=1..4 (integers), x=-5.12..5.12, act=relu,tanh"},
+    {.name = "max", .value = "METRIC", .help = "the metric to maximize; trials print METRIC=VALUE"},
+    {.name = "min", .value = "METRIC", .help = "the metric to minimize"},
+    {.name = "population", .value = "N", .help = "evolve: size of the population"},
     {.name = "generations",
      .value = "N",
-     .help = "evolve: how many times they change (0: until it is stopped)"},
-    {.name = "mutation", .value = "F", .help = "evolve: the differential weight, 0 to 2"},
-    {.name = "crossover", .value = "CR", .help = "evolve: how likely a value is taken over, 0 to 1"},
+     .help = "evolve: number of generations (0: unlimited)"},
+    {.name = "mutation", .value = "F", .help = "evolve: differential weight, 0 to 2"},
+    {.name = "crossover", .value = "CR", .help = "evolve: crossover probability, 0 to 1"},
     {.name = "strategy", .value = "S", .help = "evolve: best1bin or rand1bin"},
-    {.name = "async", .help = "evolve: wait for nobody between generations"},
+    {.name = "async", .help = "evolve: do not wait for a generation to complete"},
     {.name = "parallel", .value = "N", .help = "run at most N trials at a time (default: all slots)"},
-    {.name = "oversubscribe", .help = "do not wait for cores of this machine that other runs use"},
-    {.name = "memory", .value = "SIZE", .help = "end a trial that uses more, as in 512M or 4G"},
+    {.name = "oversubscribe", .help = "use cores of this machine that other runs use, too"},
+    {.name = "memory", .value = "SIZE", .help = "kill a trial that uses more memory, for example 512M or 4G"},
     {.name = "max-transfer",
      .value = "SIZE",
-     .help = "copy at most so much of a trial's files from a machine without the project folder (default: 100G)"},
+     .help = "copy at most this much of a trial's files from a machine without the project directory (default: 100G)"},
     {.name = "gpus",
      .value = "N",
-     .help = "GPUs for each trial, or a share of one, as in 0.2 (0 hides them; default: left alone)"},
-    {.name = "timeout", .value = "TIME", .help = "end an attempt that takes longer, as in 90s, 15m or 1h"},
+     .help = "GPUs per trial, or a share of one such as 0.2 (0: hide all GPUs; default: no assignment)"},
+    {.name = "timeout", .value = "TIME", .help = "kill an attempt that takes longer, for example 90s, 15m or 1h"},
     {.name = "disk-timeout",
      .value = "TIME",
-     .help = "interrupt the run when its disk is full or its store locked for longer (default: 10m)"},
-    {.name = "retries", .value = "N", .help = "try a failed trial N more times"},
-    {.name = "seed", .value = "N", .help = "the same seed gives the same trials (default: random)"},
+     .help = "interrupt the run when its disk is full or its store is locked for longer (default: 10m)"},
+    {.name = "retries", .value = "N", .help = "retry a failed trial up to N times"},
+    {.name = "seed", .value = "N", .help = "seed of the search; the same seed gives the same trials (default: random)"},
     {.name = "hosts",
      .value = "HOST[:SLOTS],…",
-     .help = "run on these machines, by ssh (one slot each if not said)"},
+     .help = "run on these machines over ssh (default: one slot each)"},
     HY_ENGINE_OPTIONS,
-    {.name = "listen", .value = "[ADDR:]PORT", .help = "let agents of other machines join; says how they do"},
-    {.name = "name", .value = "NAME", .help = "a name to call the run by"},
-    {.name = "tensorboard", .help = "show it in a TensorBoard that ends with this command"},
-    {.name = "detach", .letter = 'd', .help = "start it and leave it running"},
-    {.name = "json", .help = "tell of it in JSON, one object a line"},
-    {.name = "html", .help = "tell of it in HTML, for notebooks: each line replaces the one before"},
-    /* How the Python face asks for a run of a function; not shown. */
+    {.name = "listen", .value = "[ADDR:]PORT", .help = "accept agents of other machines; prints the command that joins them"},
+    {.name = "name", .value = "NAME", .help = "name of the run"},
+    {.name = "tensorboard", .help = "start a TensorBoard that ends with this command"},
+    {.name = "detach", .letter = 'd', .help = "start the run and return"},
+    {.name = "json", .help = "print JSON, one object per line"},
+    {.name = "html", .help = "print HTML for notebooks; each line replaces the previous one"},
+    /* Hidden: the Python package starts runs of functions with these. */
     {.name = "function", .value = "FILE"},
     {.name = "title", .value = "TEXT"},
     {.name = "metric-optional"},
@@ -70,80 +70,81 @@ static const struct hy_option json_options[] = {
 };
 
 static const struct hy_option attach_options[] = {
-    {.name = "json", .help = "tell of it in JSON, one object a line"},
-    {.name = "html", .help = "tell of it in HTML, for notebooks: each line replaces the one before"},
-    {.name = "no-reason"}, /* for the Python package, which raises why a training failed */
+    {.name = "json", .help = "print JSON, one object per line"},
+    {.name = "html", .help = "print HTML for notebooks; each line replaces the previous one"},
+    {.name = "no-reason"}, /* hidden: the Python package raises the reason of a failure itself */
     {0},
 };
 
 static const struct hy_option show_options[] = {
-    {.name = "trials", .value = "N", .help = "how many trials to list, or 'all' (default: 50)"},
-    {.name = "by-number", .help = "list them in their order, not the best first"},
+    {.name = "trials", .value = "N", .help = "number of trials to list, or 'all' (default: 50)"},
+    {.name = "by-number", .help = "list trials by number, not the best first"},
     {.name = "json", .help = "print JSON"},
     {0},
 };
 
 static const struct hy_option logs_options[] = {
-    {.name = "follow", .letter = 'f', .help = "go on as more is printed, until it has ended"},
-    {.name = "stdout", .help = "only what was printed on standard output"},
-    {.name = "stderr", .help = "only what was printed on standard error"},
+    {.name = "follow", .letter = 'f', .help = "print new output until the trial or run has ended"},
+    {.name = "stdout", .help = "print standard output only"},
+    {.name = "stderr", .help = "print standard error only"},
     {0},
 };
 
 static const struct hy_option tensorboard_options[] = {
-    {.name = "port", .value = "N", .help = "listen on this port (default: any that is free)"},
-    {.name = "owner", .value = "PID", .help = "end when this process ends"},
+    {.name = "port", .value = "N", .help = "port to listen on (default: any free port)"},
+    {.name = "owner", .value = "PID", .help = "exit when this process exits"},
     {0},
 };
 
 static const struct hy_option supply_options[] = {
-    {.name = "feeds", .help = "rows come to the run's nodes from that program"},
+    {.name = "feeds", .help = "the program also feeds rows to the run's nodes"},
     {0},
 };
 
 static const struct hy_option stop_options[] = {
-    {.name = "feed", .help = "only what is fed to a cluster: its nodes take what has come, and end"},
+    {.name = "feed", .help = "end only the feed of a cluster: its nodes process the rows they have and exit"},
     {0},
 };
 
 static const struct hy_option resume_options[] = {
-    {.name = "tensorboard", .help = "show it in a TensorBoard that ends with this command"},
-    {.name = "detach", .letter = 'd', .help = "start it and leave it running"},
-    {.name = "json", .help = "tell of it in JSON, one object a line"},
-    {.name = "html", .help = "tell of it in HTML, for notebooks: each line replaces the one before"},
-    /* How the Python face goes on with a session; not shown. */
+    {.name = "tensorboard", .help = "start a TensorBoard that ends with this command"},
+    {.name = "detach", .letter = 'd', .help = "start the run and return"},
+    {.name = "json", .help = "print JSON, one object per line"},
+    {.name = "html", .help = "print HTML for notebooks; each line replaces the previous one"},
+    /* Hidden: the Python package resumes runs on a SparkSession with these. */
     {.name = "engine", .value = "session"},
     {.name = "address", .value = "ADDR"},
     {0},
 };
 
 static const struct hy_option rm_options[] = {
-    {.name = "force", .letter = 'f', .help = "do not ask (in a pipe nobody is asked anyway)"},
+    {.name = "force", .letter = 'f', .help = "do not prompt (without a terminal there is no prompt)"},
     {0},
 };
 
 static const struct hy_option gc_options[] = {
-    {.name = "all", .letter = 'a', .help = "what your other projects have left on this machine, too"},
-    {.name = "logs", .help = "also remove log folders of runs that the store does not know"},
-    {.name = "dry-run", .letter = 'n', .help = "only say what would be removed or ended"},
-    {.name = "force", .letter = 'f', .help = "do not ask (in a pipe nobody is asked anyway)"},
+    {.name = "all", .letter = 'a', .help = "also clean up after your other projects"},
+    {.name = "logs", .help = "also remove log directories of runs that are not in the store"},
+    {.name = "dry-run", .letter = 'n', .help = "only print what would be removed or killed"},
+    {.name = "force", .letter = 'f', .help = "do not prompt (without a terminal there is no prompt)"},
     {0},
 };
 
 static const char run_about[] =
-    "Runs a command once for every choice of its parameters, several at a time, and\n"
-    "shows how they do. {name} in the command is replaced by the parameter's value;\n"
-    "{{ and }} stand for braces. Without parameters the command runs once.\n"
+    "Runs a command once for each combination of its parameters, several at a time,\n"
+    "and shows their progress. {name} in the command is replaced by the value of the\n"
+    "parameter; {{ and }} are literal braces. Without parameters, the command runs\n"
+    "once.\n"
     "\n"
-    "A trial's metric is the last METRIC=VALUE it prints, or what it writes as JSON\n"
-    "to $HOPYARD_RESULT; `hopyard report` streams values while it trains. Files it\n"
-    "keeps in $HOPYARD_CHECKPOINT are there again when it is tried again.\n"
+    "The metric of a trial is the last METRIC=VALUE it prints, or the value it writes\n"
+    "as JSON to $HOPYARD_RESULT; `hopyard report` streams values during the trial. A\n"
+    "retry finds the files that the trial has written to $HOPYARD_CHECKPOINT.\n"
     "\n"
-    "The run is a process of its own: it goes on when this terminal closes. Ctrl-C\n"
-    "asks whether to stop it or to leave it running.\n"
+    "The run is a separate process: it continues when this terminal closes. Ctrl-C\n"
+    "prompts whether to stop the run or to detach from it.\n"
     "\n"
-    "Exit status: 0 all done (or detached), 1 a trial or the run failed, 2 it was\n"
-    "asked for something that cannot be, 130 stopped by Ctrl-C.";
+    "Exit status: 0 all trials done (or detached), 1 a trial or the run failed,\n"
+    "2 invalid usage, 130 stopped by Ctrl-C.";
 
 static const char run_examples[] =
     "hopyard run --grid lr=0.001,0.0005 --grid dropout=0.45,0.7 --max accuracy \\\n"
@@ -154,20 +155,20 @@ static const char run_examples[] =
     "    --min f --hosts a:4,b:2 --name sphere --detach -- ./sphere {x}";
 
 static const char train_about[] =
-    "Starts a program N times, as the ranks of one training, which find each other by\n"
-    "`import hopyard.hvd as hvd`, or horovod.tensorflow. All of them run at the same\n"
-    "time, on this machine or on those of -H; when one fails all are ended, unless\n"
-    "the training is elastic (--min-np). A program that knows nothing of ranks runs\n"
-    "N times, too.\n"
+    "Starts a program N times, as the ranks of one training, which connect through\n"
+    "`import hopyard.hvd as hvd`, or horovod.tensorflow. All ranks run at the same\n"
+    "time, on this machine or on the hosts of -H; when one fails, all are killed,\n"
+    "unless the training is elastic (--min-np). A program that does not use ranks\n"
+    "runs N times, too.\n"
     "\n"
-    "In a terminal a table shows how the ranks do, and above it stands what rank 0\n"
-    "prints; in a pipe each line has its rank before it. `hopyard logs RUN 3` shows\n"
-    "what rank 3 has printed.\n"
+    "In a terminal, a table shows the progress of the ranks below the output of rank\n"
+    "0; in a pipe, each line starts with its rank. `hopyard logs RUN 3` prints the\n"
+    "output of rank 3.\n"
     "\n"
-    "Options of horovodrun are understood; what means nothing here is said in a line.\n"
+    "The options of horovodrun are accepted; a note lists those without effect.\n"
     "\n"
-    "Exit status: 0 all ranks ended well (or detached), 1 one failed, 2 it was asked\n"
-    "for something that cannot be, 130 stopped by Ctrl-C.";
+    "Exit status: 0 all ranks succeeded (or detached), 1 a rank failed, 2 invalid\n"
+    "usage, 130 stopped by Ctrl-C.";
 
 static const char train_examples[] = "hopyard train -np 4 python train.py --epochs 3\n"
                                      "hopyard train -np 4 -H a:2,b:2 --gpus 1 -- python train.py\n"
@@ -175,36 +176,36 @@ static const char train_examples[] = "hopyard train -np 4 python train.py --epoc
                                      "hopyard train --scaling -np 8 python train.py";
 
 static const char logs_about[] =
-    "Prints what trials have printed, from the files in the run's log folder. For one\n"
-    "trial the bytes are as they were; for all trials each line begins with the\n"
-    "trial's number. In a terminal odd bytes are escaped.\n"
+    "Prints the output of trials, from the files in the run's log directory. The\n"
+    "output of one trial is unchanged; for all trials, each line starts with the\n"
+    "number of its trial. In a terminal, unprintable bytes are escaped.\n"
     "\n"
-    "Of a training TRIAL is a rank, from 0 on: 3, or rank=3, which does without RUN.\n"
-    "Of a cluster it is a node: worker-0, or node=worker-0, which does without RUN.";
+    "For a training, TRIAL is a rank, counted from 0: 3, or rank=3 without RUN.\n"
+    "For a cluster, it is a node: worker-0, or node=worker-0 without RUN.";
 
 static const char tensorboard_about[] =
-    "Starts TensorBoard on a run's log folder, or on any folder, and prints its\n"
-    "address first, before TensorBoard is there; that takes some seconds. While the\n"
-    "run lasts, those who watch it see the address, too. Ctrl-C ends it.\n"
+    "Starts TensorBoard on a run's log directory, or on any directory. Its address is\n"
+    "printed at once; TensorBoard is ready a few seconds later. Commands that watch\n"
+    "the run show the address, too. Ctrl-C ends TensorBoard.\n"
     "\n"
-    "A number is a run, ./3 a folder; a name is a folder where there is one of that\n"
-    "name, otherwise a run.\n"
+    "A number is a run, ./3 a directory; a name is a directory if one of that name\n"
+    "exists, otherwise a run.\n"
     "\n"
-    "It listens on 127.0.0.1 only, is nice to other processes, and uses no GPU. It is\n"
-    "the TensorBoard of the python that a run's function was given with; for others\n"
-    "that of $HOPYARD_PYTHON, or what PATH has. From another machine, by ssh:\n"
+    "It listens on 127.0.0.1 only, runs at low priority, and uses no GPU. The\n"
+    "TensorBoard of the run's own Python is used; for commands that of\n"
+    "$HOPYARD_PYTHON, or the first one in PATH. From another machine, use ssh:\n"
     "ssh -L 6006:127.0.0.1:6006 HOST hopyard tensorboard --port 6006";
 
 static const char gc_about[] =
     "Cleans up on this machine after processes that were killed: trials of this\n"
-    "project whose agent is gone, and sockets that nobody listens on. With --all\n"
-    "also those of your other projects, and MPS daemons for shares of a GPU that\n"
-    "nobody uses. What is in use is left alone. Says what it would do, and asks.";
+    "project whose agent has exited, and stale sockets. With --all also those of your\n"
+    "other projects, and unused MPS daemons for shares of a GPU. Nothing that is in\n"
+    "use is touched. In a terminal, prints what it would do and prompts.";
 
 #define RUNNING "Running"
-#define LOOKING "Looking"
+#define INSPECTING "Inspecting"
 #define FILES "Files"
-#define TIDYING "Tidying up"
+#define CLEANING "Cleaning up"
 #define INSIDE "On other machines and inside trials"
 
 const struct hy_command hy_commands[] = {
@@ -215,7 +216,7 @@ const struct hy_command hy_commands[] = {
      .max_words = 0,
      .takes_rest = true,
      .run = hy_cmd_run,
-     .summary = "run a command over many parameters",
+     .summary = "run a command with many parameter values",
      .about = run_about,
      .examples = run_examples},
     {.name = "train",
@@ -235,7 +236,7 @@ const struct hy_command hy_commands[] = {
      .bare_rest = true,
      .owns = true,
      .run = hy_cmd_train,
-     .summary = "'hopyard train', whose ranks end with the command",
+     .summary = "like 'hopyard train', but the ranks end with this command",
      .about = train_about,
      .examples = train_examples},
     {.name = "attach",
@@ -252,7 +253,7 @@ const struct hy_command hy_commands[] = {
      .options = stop_options,
      .max_words = 1,
      .run = hy_cmd_stop,
-     .summary = "end a run and its trials",
+     .summary = "stop a run and its trials",
      .examples = "hopyard stop 3"},
     {.name = "resume",
      .group = RUNNING,
@@ -260,49 +261,49 @@ const struct hy_command hy_commands[] = {
      .options = resume_options,
      .max_words = 1,
      .run = hy_cmd_resume,
-     .summary = "go on with a run that was stopped, killed, or has failed trials",
-     .about = "What has ended well stays; everything else runs again. The search goes on as if\n"
-              "nothing had happened.",
+     .summary = "continue a stopped or killed run, or one with failed trials",
+     .about = "Trials that are done stay; all others run again. The search continues as if it\n"
+              "had not been interrupted.",
      .examples = "hopyard resume 3\nhopyard resume digits --detach"},
     {.name = "ls",
-     .group = LOOKING,
+     .group = INSPECTING,
      .words = "",
      .options = json_options,
      .run = hy_cmd_ls,
      .summary = "list the project's runs"},
     {.name = "show",
-     .group = LOOKING,
+     .group = INSPECTING,
      .words = "[RUN]",
      .options = show_options,
      .max_words = 1,
      .run = hy_cmd_show,
-     .summary = "everything about a run",
+     .summary = "show a run and its trials",
      .examples = "hopyard show\nhopyard show digits --trials all\nhopyard show 3 --json"},
     {.name = "best",
-     .group = LOOKING,
+     .group = INSPECTING,
      .words = "[RUN]",
      .options = json_options,
      .max_words = 1,
      .run = hy_cmd_best,
-     .summary = "a run's best trial",
+     .summary = "show the best trial of a run",
      .examples = "hopyard best 3 --json"},
     {.name = "logs",
-     .group = LOOKING,
+     .group = INSPECTING,
      .words = "[RUN] [TRIAL]",
      .options = logs_options,
      .max_words = 2,
      .run = hy_cmd_logs,
-     .summary = "what trials have printed",
+     .summary = "print the output of trials",
      .about = logs_about,
      .examples =
          "hopyard logs 3 7\nhopyard logs -f\nhopyard logs digits 12 --stderr\nhopyard logs rank=0 -f"},
     {.name = "tensorboard",
-     .group = LOOKING,
+     .group = INSPECTING,
      .words = "[RUN|PATH]",
      .options = tensorboard_options,
      .max_words = 1,
      .run = hy_cmd_tensorboard,
-     .summary = "a run's curves and hyperparameters, in the browser",
+     .summary = "show the curves and hyperparameters of a run in TensorBoard",
      .about = tensorboard_about,
      .examples =
          "hopyard tensorboard\nhopyard tensorboard 3 --port 6006\nhopyard tensorboard Logs/TensorFlow"},
@@ -310,30 +311,30 @@ const struct hy_command hy_commands[] = {
      .group = FILES,
      .words = "COMMAND PATH…",
      .raw = hy_fs_main,
-     .summary = "files of this machine and of HDFS: ls, cat, put, get, cp, mv, rm, …"},
+     .summary = "local files and files on HDFS: ls, cat, put, get, cp, mv, rm, …"},
     {.name = "records",
      .group = FILES,
      .words = "COMMAND FILE…",
      .raw = hy_records_main,
-     .summary = "what is in files of TFRecords: head, count, schema, verify"},
+     .summary = "inspect TFRecord files: head, count, schema, verify"},
     {.name = "rm",
-     .group = TIDYING,
+     .group = CLEANING,
      .words = "RUN…",
      .options = rm_options,
      .min_words = 1,
      .max_words = -1,
      .run = hy_cmd_rm,
-     .summary = "remove runs with their logs",
+     .summary = "remove runs and their logs",
      .examples = "hopyard rm 3 4\nhopyard rm -f digits"},
     {.name = "gc",
-     .group = TIDYING,
+     .group = CLEANING,
      .words = "",
      .options = gc_options,
      .run = hy_cmd_gc,
      .summary = "clean up after processes that were killed",
      .about = gc_about},
     {.name = "import",
-     .group = TIDYING,
+     .group = CLEANING,
      .words = "PATH...",
      .min_words = 1,
      .max_words = -1,
@@ -345,27 +346,27 @@ const struct hy_command hy_commands[] = {
      .group = INSIDE,
      .words = "--join HOST:PORT --key-file FILE",
      .raw = hy_agent_main,
-     .summary = "lend this machine to a run"},
+     .summary = "run trials of a run on this machine"},
     {.name = "report",
      .group = INSIDE,
      .words = "NAME=VALUE…",
      .raw = hy_report_main,
-     .summary = "from inside a trial: stream values while it trains"},
+     .summary = "in a trial: report values of metrics"},
     {.name = "supply",
      .words = "RUN",
      .options = supply_options,
      .min_words = 1,
      .max_words = 1,
      .run = hy_cmd_supply,
-     .summary = "between a run and a program that starts its agents"},
-    {.name = "driver", .words = "", .raw = hy_driver_main, .summary = "what run and resume start"},
+     .summary = "connect a run to a program that starts its agents (internal)"},
+    {.name = "driver", .words = "", .raw = hy_driver_main, .summary = "the process that executes a run (internal)"},
     {.name = "version", .group = NULL, .words = "", .run = hy_cmd_version, .summary = "print the version"},
     {.name = "help",
      .group = NULL,
      .words = "[COMMAND]",
      .max_words = 1,
      .run = hy_cmd_help,
-     .summary = "explain a command"},
+     .summary = "show help for a command"},
     {0},
 };
 

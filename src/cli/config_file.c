@@ -12,10 +12,10 @@
 
 #define FILE_MAX (1u << 20)
 
-/* A setting is the option PREFIX + its name, with '-' for '_'; "enabled" is the option PREFIX alone. */
+/* A setting maps to the option PREFIX + its name, with '-' for '_'; "enabled" maps to the option PREFIX alone. */
 static const struct section {
     const char *name, *prefix;
-    bool only_tuning; /* its settings have no effect here, and no other option is meant */
+    bool only_tuning; /* its settings map only to options without effect */
 } sections[] = {{"params", "", true},
                 {"autotune", "autotune-", true},
                 {"timeline", "timeline-", false},
@@ -23,7 +23,7 @@ static const struct section {
                 {"library_options", "", true},
                 {"logging", "log-", true}};
 
-/* What Horovod calls otherwise on its command line. */
+/* Settings whose option has another name. */
 static const struct {
     const char *setting, *option;
 } others[] = {{"ccl-bgt-affinity", "thread-affinity"}, {"no-log-with-timestamp", "log-without-timestamp"}};
@@ -35,7 +35,7 @@ struct line {
 
 /* ---- one line ------------------------------------------------------------------------- */
 
-/* Cuts a comment off: a # at the beginning or behind a blank, outside of quotes. */
+/* Removes a comment: a # at the start or after a space, outside of quotes. */
 static void cut_comment(char *text)
 {
     char quote = '\0';
@@ -63,7 +63,7 @@ static char *trim(char *text)
     return text;
 }
 
-/* A plain or quoted scalar; NULL for none. -EINVAL: something else. */
+/* A plain or quoted scalar; NULL if empty or null. -EINVAL: other YAML. */
 static int scalar(char *text, char **ret)
 {
     size_t n = strlen(text);
@@ -84,7 +84,7 @@ static int scalar(char *text, char **ret)
     return 0;
 }
 
-/* 1: there is a setting; 0: the line is empty; -EINVAL. */
+/* 1: a setting; 0: an empty line; -EINVAL. */
 static int read_line(char *text, struct line *ret)
 {
     size_t blanks = strspn(text, " ");
@@ -113,7 +113,7 @@ static const struct section *section_of(const char *name)
     return NULL;
 }
 
-/* As YAML 1.1 has them. */
+/* The booleans of YAML 1.1. */
 static int truth(const char *text, bool *ret)
 {
     static const char *const yes[] = {"true", "yes", "on", "1"}, *const no[] = {"false", "no", "off", "0"};
@@ -167,7 +167,7 @@ static int setting(struct hy_config *c, const struct hy_args *line, const struct
     bool is_on = true;
 
     if (!option || option->refused || (s->only_tuning && !option->nothing))
-        return hy_err_set(err, -EINVAL, "there is no setting '%s' in section '%s'", l->key, s->name);
+        return hy_err_set(err, -EINVAL, "unknown setting '%s' in section '%s'", l->key, s->name);
     if (!l->value)
         return 0;
     if (option->value) {
@@ -175,7 +175,7 @@ static int setting(struct hy_config *c, const struct hy_args *line, const struct
         return 0;
     }
     if (truth(l->value, &is_on) < 0)
-        return hy_err_set(err, -EINVAL, "'%s' is true or false, not '%s'", l->key, l->value);
+        return hy_err_set(err, -EINVAL, "'%s' must be true or false, not '%s'", l->key, l->value);
     if (!is_on)
         option = option_of(line, s, l->key, true);
     if (option)
@@ -192,7 +192,7 @@ static int controller(struct hy_config *c, const struct hy_args *line, const cha
     if (strcasecmp(name, "gloo") == 0 || strcasecmp(name, "mpi") == 0)
         option = hy_option_find(line->command->options, strcasecmp(name, "mpi") == 0 ? "mpi" : "gloo");
     if (!option)
-        return hy_err_set(err, -EINVAL, "the controller is gloo or mpi, not '%s'", name);
+        return hy_err_set(err, -EINVAL, "the controller must be gloo or mpi, not '%s'", name);
     add(c, line, option, NULL);
     return 0;
 }
@@ -208,8 +208,8 @@ static int take(struct hy_config *c, const struct hy_args *line, const struct se
     if (!*s && strcmp(l->key, "controller") == 0)
         return controller(c, line, l->value, err);
     if (!*s)
-        return hy_err_set(err, -EINVAL, "there is no section '%s'", l->key);
-    return l->value ? hy_err_set(err, -EINVAL, "put the settings of '%s' below it, indented", l->key) : 0;
+        return hy_err_set(err, -EINVAL, "unknown section '%s'", l->key);
+    return l->value ? hy_err_set(err, -EINVAL, "put the settings of '%s' on indented lines below it", l->key) : 0;
 }
 
 static int each_line(struct hy_config *c, const struct hy_args *line, const char *file, char *text, struct hy_err *err)
@@ -221,7 +221,7 @@ static int each_line(struct hy_config *c, const struct hy_args *line, const char
         int rc = read_line(strsep(&text, "\n"), &l);
 
         if (rc < 0)
-            hy_err_set(err, rc, "this is not understood; write SECTION:, and below it, indented, NAME: VALUE");
+            hy_err_set(err, rc, "invalid line; write SECTION:, and below it indented lines NAME: VALUE");
         else if (rc > 0)
             rc = take(c, line, &s, &l, err);
         if (rc < 0)

@@ -7,14 +7,14 @@
 #include "cli/options.h"
 
 struct hy_config {
-    struct hy_args args; /* the file's options, then those of the command line, which count more */
+    struct hy_args args; /* the file's options, then those of the command line, which take precedence */
     struct hy_buf text;  /* private: values point into it */
 };
 
 /*
- * Reads what --config-file names (nothing, if it is not given). Of YAML it
- * understands sections with settings ("timeline:", "  filename: t.json"),
- * quotes and comments. 0, -EINVAL with a sentence that names the line, -ENOMEM.
+ * Reads the file of --config-file, if given. Supports a subset of YAML: sections
+ * with settings ("timeline:", "  filename: t.json"), quotes and comments. 0,
+ * -EINVAL with a message that names the line, or -ENOMEM.
  */
 int hy_config_read(const struct hy_args *args, struct hy_config *ret, struct hy_err *err);
 void hy_config_done(struct hy_config *c);

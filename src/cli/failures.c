@@ -29,7 +29,7 @@ void hy_live_view_failures(struct hy_live_view *b, struct hy_store *s, int64_t r
 
     if (!b->now || b->now->failed == 0)
         return;
-    /* The store knows them all, the driver told the newest only. */
+    /* The store has all failures; the driver's updates contain only the newest. */
     if (hy_store_trial_each(s, run, 0, HY_TRIALS_BY_NUMBER, 0, 0, take_failed, b, &err) < 0)
         return;
 }
@@ -45,11 +45,11 @@ static int last_end(void *arg, const struct hy_attempt_row *a)
 {
     int64_t *ended = arg;
 
-    *ended = a->ended; /* the last one's remains */
+    *ended = a->ended; /* the last attempt wins */
     return 0;
 }
 
-/* All ranks end with the training; when a process did its attempt says. */
+/* All trials of a training end at the same time; only the attempts have the times at which the processes ended. */
 static int take_earliest(void *arg, const struct hy_trial_row *row)
 {
     struct search *s = arg;
@@ -79,7 +79,7 @@ void hy_live_view_find_first_failure(struct hy_live_view *b, struct hy_store *s,
     struct hy_err err = {0};
 
     if (hy_store_trial_each(s, info->row.id, 0, HY_TRIALS_BY_NUMBER, 0, 0, take_earliest, &search, &err) < 0)
-        err.code = 0; /* then what is known so far has to do */
+        err.code = 0; /* use what was found so far */
     if (search.first)
         hy_live_view_take_first_failure(b, search.first,
                               info->spec ? hy_last_lines(info->row.logdir, info->spec, search.first->number, LAST_LINES)

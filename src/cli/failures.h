@@ -6,9 +6,9 @@
 #include "client/client.h"
 #include "view/view.h"
 
-/* The first failed trials of the store, for the summary. Failing is fine: then they are missing. */
+/* Adds the first failed trials of the store to the summary. On an error they are missing. */
 void hy_live_view_failures(struct hy_live_view *b, struct hy_store *s, int64_t run);
-/* The rank of a training that failed first, and its last words. Failing is fine, too. */
+/* Adds the rank of a training that failed first, with the last lines of its output. On an error it is missing. */
 void hy_live_view_find_first_failure(struct hy_live_view *b, struct hy_store *s, const struct hy_run_info *info);
 
 #endif

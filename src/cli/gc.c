@@ -23,12 +23,12 @@
 #include "wire/wire.h"
 
 struct sweep {
-    bool dry; /* only say what would be done */
+    bool dry; /* only print what would be done */
     bool all; /* of all projects */
-    char *project; /* its real path */
-    char socket[40]; /* how the names of its sockets begin */
+    char *project; /* real path */
+    char socket[40]; /* prefix of the names of its sockets */
     long found;
-    long others; /* found of other projects, and left alone */
+    long others; /* items of other projects, not touched */
 };
 
 static void closedir_at(DIR **dir)
@@ -38,8 +38,8 @@ static void closedir_at(DIR **dir)
 }
 #define cleanup_dir __attribute__((cleanup(closedir_at)))
 
-/* "removed a socket nobody listens on: /run/user/1000/hopyard/a.sock" */
-static void tell(struct sweep *w, const char *verb, const char *past, const char *what, const char *which, int rc)
+/* "removed a stale socket: /run/user/1000/hopyard/a.sock" */
+static void report(struct sweep *w, const char *verb, const char *past, const char *what, const char *which, int rc)
 {
     hy_cleanup_out struct hy_out out = {0};
 
@@ -59,7 +59,7 @@ static void tell(struct sweep *w, const char *verb, const char *past, const char
 
 static void removed(struct sweep *w, const char *what, const char *path, int rc)
 {
-    tell(w, "remove", "removed", what, path, rc);
+    report(w, "remove", "removed", what, path, rc);
 }
 
 /* ---- sockets ----------------------------------------------------------------------- */
@@ -71,7 +71,7 @@ static void sweep_entry(struct sweep *w, const char *folder, const char *name)
     if (!path || !hy_socket_is_dead(path))
         return;
     if (w->all || strncmp(name, w->socket, strlen(w->socket)) == 0)
-        removed(w, "a socket nobody listens on", path, w->dry || unlink(path) == 0 ? 0 : -errno);
+        removed(w, "a stale socket", path, w->dry || unlink(path) == 0 ? 0 : -errno);
     else
         w->others++;
 }
@@ -85,13 +85,13 @@ static int sweep_runtime(struct sweep *w, struct hy_err *err)
     if (!folder)
         return err->code;
     if (!dir)
-        return hy_err_sys(err, -errno, "cannot read the folder '%s'", folder);
+        return hy_err_sys(err, -errno, "cannot read the directory '%s'", folder);
     while ((entry = readdir(dir)))
         sweep_entry(w, folder, entry->d_name);
     return 0;
 }
 
-/* ---- log folders --------------------------------------------------------------------- */
+/* ---- log directories ----------------------------------------------------------------- */
 
 struct search {
     const char *path;
@@ -111,7 +111,7 @@ static int compare_logdir(void *arg, const struct hy_run_row *row, const struct 
     return 0;
 }
 
-/* Only folders named by a number hold a run; whatever else is there is the user's. */
+/* Only directories named by a number belong to a run; everything else is the user's. */
 static int sweep_logdir(struct sweep *w, struct hy_store *s, const char *project, const char *app,
                         const char *name, struct hy_err *err)
 {
@@ -144,8 +144,8 @@ static int sweep_app(struct sweep *w, struct hy_store *s, const char *project, c
     return rc;
 }
 
-/* After the store was lost and before its runs are back, their logs look like nobody's. */
-static int none_is_lost(struct hy_store *s, struct hy_err *err)
+/* After the store was lost and before its runs are imported again, their logs would look orphaned. */
+static int check_none_lost(struct hy_store *s, struct hy_err *err)
 {
     int64_t lost = 0;
     int rc = hy_store_count_unlisted_backups(s, &lost, err);
@@ -153,8 +153,8 @@ static int none_is_lost(struct hy_store *s, struct hy_err *err)
     if (rc < 0 || lost == 0)
         return rc;
     return hy_err_set(err, -EBUSY,
-                      "no logs are removed, since snapshots of %lld run%s in '%s/runs' are not in the store: `hopyard "
-                      "import` them, or remove them, and try again",
+                      "no logs were removed: the snapshots of %lld run%s in '%s/runs' are not in the store; import "
+                      "them with `hopyard import`, or remove them, and try again",
                       (long long)lost, lost == 1 ? "" : "s", hy_store_dir_path(s));
 }
 
@@ -171,7 +171,7 @@ static int sweep_logs(struct sweep *w, const struct hy_args *args, struct hy_err
         return err->code;
     rc = hy_store_open(project, HY_STORE_READ, &s, err);
     if (rc == 0)
-        rc = none_is_lost(s, err);
+        rc = check_none_lost(s, err);
     while (rc == 0 && dir && (entry = readdir(dir))) {
         hy_cleanup_free char *app = hy_path_join(logs, entry->d_name);
 
@@ -183,7 +183,7 @@ static int sweep_logs(struct sweep *w, const struct hy_args *args, struct hy_err
 
 /* ---- processes ---------------------------------------------------------------------- */
 
-/* The folder is there, or it was. */
+/* Also for a path that does not exist any more. */
 static bool is_below(const char *path, const char *folder)
 {
     hy_cleanup_free char *real = realpath(path, NULL);
@@ -203,7 +203,8 @@ static void on_process(void *arg, pid_t pid, const char *trial_dir)
         return;
     }
     snprintf(which, sizeof which, "process %ld", (long)pid);
-    tell(w, "end", "ended", "what an agent has left behind", which, w->dry || kill(pid, SIGKILL) == 0 ? 0 : -errno);
+    report(w, "kill", "killed", "a process that an agent has left behind", which,
+           w->dry || kill(pid, SIGKILL) == 0 ? 0 : -errno);
 }
 
 static int sweep_processes(struct sweep *w, struct hy_err *err)
@@ -211,7 +212,7 @@ static int sweep_processes(struct sweep *w, struct hy_err *err)
     int rc = hy_supervisor_leftovers(on_process, w);
 
     if (rc < 0)
-        return hy_err_sys(err, rc, "cannot look for processes that agents have left behind");
+        return hy_err_sys(err, rc, "cannot list processes that agents have left behind");
     if (!w->dry)
         hy_supervisor_sweep_cgroups(w->all);
     return 0;
@@ -222,13 +223,14 @@ static int sweep_daemons(struct sweep *w, struct hy_err *err)
     int count = hy_gpu_sweep(w->dry || !w->all);
 
     if (count < 0)
-        return hy_err_sys(err, count, "cannot look for MPS daemons that agents have left behind");
+        return hy_err_sys(err, count, "cannot list MPS daemons that agents have left behind");
     if (!w->all)
         w->others += count;
     else if (count)
-        printf("%s %d MPS daemon%s that agents had left behind\n", w->dry ? "would end" : "ended", count, count == 1 ? "" : "s");
+        printf("%s %d MPS daemon%s that agents had left behind\n", w->dry ? "would stop" : "stopped", count,
+               count == 1 ? "" : "s");
     w->found += w->all ? count : 0;
-    return fflush(stdout) ? hy_err_set(err, -EIO, "cannot write to the standard output") : 0;
+    return fflush(stdout) ? hy_err_set(err, -EIO, "cannot write to standard output") : 0;
 }
 
 /* ---- agents on standby ---------------------------------------------------------------- */
@@ -240,17 +242,19 @@ static void on_standby(void *arg, const struct hy_standby *s)
 
     snprintf(which, sizeof which, "process %ld, for process %ld", (long)s->agent, (long)s->client);
     if (w->all)
-        tell(w, "end", "ended", "an agent that waits for its client's next run", which, w->dry ? 0 : hy_standby_end(s));
-    else if (printf("an agent waits for its client's next run (%s); it ends by itself within minutes, or by `hopyard gc "
-                    "--all`\n", which) < 0)
-        return; /* sum_up finds that nothing can be written */
+        report(w, "stop", "stopped", "an agent on standby for its client's next run", which,
+               w->dry ? 0 : hy_standby_end(s));
+    else if (printf("an agent is on standby for its client's next run (%s); it exits within minutes, `hopyard gc "
+                    "--all` stops it now\n",
+                    which) < 0)
+        return; /* summarize reports the write error */
 }
 
 static int sweep_standby(struct sweep *w, struct hy_err *err)
 {
     int rc = hy_standby_each(on_standby, w);
 
-    return rc < 0 ? hy_err_sys(err, rc, "cannot look for agents on standby") : 0;
+    return rc < 0 ? hy_err_sys(err, rc, "cannot list agents on standby") : 0;
 }
 
 /* ---- the commands ----------------------------------------------------------------------- */
@@ -280,19 +284,20 @@ static int find_project(struct sweep *w, const struct hy_args *args, struct hy_e
         return err->code;
     w->project = realpath(project, NULL);
     if (!store || !w->project)
-        return hy_err_sys(err, store ? -errno : -ENOMEM, "cannot find the folder '%s'", project);
-    if (access(store, F_OK) == 0) { /* otherwise it has no sockets */
+        return hy_err_sys(err, store ? -errno : -ENOMEM, "cannot find the directory '%s'", project);
+    if (access(store, F_OK) == 0) { /* otherwise the project has no sockets */
         socket = hy_driver_socket(store, 0, err);
         if (!socket)
             return err->code;
-        snprintf(w->socket, sizeof w->socket, "%.*s", (int)strcspn(strrchr(socket, '/') + 1, "-") + 1, strrchr(socket, '/') + 1);
+        snprintf(w->socket, sizeof w->socket, "%.*s", (int)strcspn(strrchr(socket, '/') + 1, "-") + 1,
+                 strrchr(socket, '/') + 1);
     } else {
-        snprintf(w->socket, sizeof w->socket, "/"); /* no name begins so */
+        snprintf(w->socket, sizeof w->socket, "/"); /* matches no name */
     }
     return 0;
 }
 
-/* In a terminal, lists what it would do and asks. */
+/* In a terminal, lists what would be done and prompts. */
 static int confirm(struct sweep *w, const struct hy_args *args, struct hy_err *err)
 {
     struct sweep look = *w;
@@ -305,17 +310,17 @@ static int confirm(struct sweep *w, const struct hy_args *args, struct hy_err *e
     rc = sweep_all(&look, args, err);
     if (rc < 0 || !look.found)
         return rc < 0 ? rc : 1;
-    if (printf("Go on? [y/N] ") < 0 || fflush(stdout))
-        return hy_err_set(err, -EIO, "cannot write to the standard output");
+    if (printf("Continue? [y/N] ") < 0 || fflush(stdout))
+        return hy_err_set(err, -EIO, "cannot write to standard output");
     return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
 }
 
-static int sum_up(const struct sweep *w)
+static int summarize(const struct sweep *w)
 {
     if (!w->found && puts("nothing to clean up") < 0)
         return HY_EXIT_FAILED;
-    if (w->others && printf("%ld thing%s of other projects %s left alone: `hopyard gc --all` cleans up after them, too\n",
-                            w->others, w->others == 1 ? "" : "s", w->others == 1 ? "is" : "are") < 0)
+    if (w->others && printf("%ld item%s of other projects not touched: `hopyard gc --all` cleans up after them, too\n",
+                            w->others, w->others == 1 ? "" : "s") < 0)
         return HY_EXIT_FAILED;
     return fflush(stdout) ? HY_EXIT_FAILED : HY_EXIT_OK;
 }
@@ -330,7 +335,7 @@ int hy_cmd_gc(const struct hy_args *args)
         rc = confirm(&w, args, &err);
     if (rc == 1) {
         rc = sweep_all(&w, args, &err);
-        status = rc < 0 ? HY_EXIT_FAILED : sum_up(&w);
+        status = rc < 0 ? HY_EXIT_FAILED : summarize(&w);
     }
     free(w.project);
     return rc < 0 ? hy_cmd_failed(args, &err) : status;
@@ -344,9 +349,10 @@ static int import_file(struct hy_store *s, const char *path, int64_t *total, str
     if (rc < 0)
         return rc;
     *total += got.count;
-    if (got.is_shared && printf("'%s' belongs to another user, or others can write to it: its runs can be looked at, but "
-                                "not resumed\n", path) < 0)
-        return hy_err_set(err, -EIO, "cannot write to the standard output");
+    if (got.is_shared && printf("'%s' belongs to another user or is writable by others: its runs can be shown, but not "
+                                "resumed\n",
+                                path) < 0)
+        return hy_err_set(err, -EIO, "cannot write to standard output");
     return 0;
 }
 
@@ -365,6 +371,6 @@ int hy_cmd_import(const struct hy_args *args)
     }
     if (status == HY_EXIT_OK || total)
         printf("%lld run%s added%s\n", (long long)total, total == 1 ? "" : "s",
-               total ? "" : ": they are here already");
+               total ? "" : ": all are in the store already");
     return fflush(stdout) ? HY_EXIT_FAILED : status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Help, from the tables. */
+/* Help texts, generated from the tables of commands and options. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ static void heading(struct hy_out *out, const char *text)
     hy_out_str(out, "\n");
 }
 
-/* Words in lines of at most WIDTH columns, all but the first indented. */
+/* Wraps text at WIDTH columns; all lines but the first are indented. */
 static void wrapped(struct hy_out *out, const char *text, int at, int indent)
 {
     while (*text) {
@@ -86,7 +86,7 @@ static void head(struct hy_out *out, const struct hy_command *c)
     hy_outf(out, "  hopyard %s%s%s\n", c->name, *c->words ? " " : "", c->words);
     if (strstr(c->words, "RUN"))
         hy_outf(out, "  RUN is a number or a name%s\n",
-                strstr(c->words, "[RUN") ? "; the newest if left out" : "");
+                strstr(c->words, "[RUN") ? " (default: the newest run)" : "");
     if (c->about)
         hy_outf(out, "\n%s\n", c->about);
     if (c->examples) {
@@ -125,29 +125,31 @@ void hy_help_group(struct hy_out *out, const struct hy_command *c, const struct 
 {
     head(out, c);
     list(out, table);
-    hy_outf(out, "\n`hopyard %s COMMAND --help` explains a command.\n", c->name);
+    hy_outf(out, "\n`hopyard %s COMMAND --help` shows help for a command.\n", c->name);
 }
 
-static const char lesson[] =
-    "hopyard runs a program over many parameters, in parallel, with nothing lost.\n"
+static const char introduction[] =
+    "hopyard runs a program with many parameter values, in parallel, and keeps all\n"
+    "results.\n"
     "\n"
-    "Let a program take its parameters as arguments and print what it came to, as in\n"
-    "accuracy=0.91. Then:\n";
+    "Write a program that takes its parameters as arguments and prints its result,\n"
+    "for example accuracy=0.91. Then:\n";
 
-static const char lesson_examples[] =
+static const char first_commands[] =
     "hopyard run --grid lr=0.1,0.01 --grid layers=1,2,3 --max accuracy \\\n"
-    "    -- ./train --lr {lr} --layers {layers}     try all six, watch them\n"
-    "hopyard best                                   which was best?\n"
-    "hopyard logs 1 4                               what did trial 4 of run 1 print?\n"
-    "hopyard ls                                     all runs of this folder\n"
-    "hopyard train -np 4 python train.py            one training on four ranks";
+    "    -- ./train --lr {lr} --layers {layers}     run all six, watch them\n"
+    "hopyard best                                   show the best trial\n"
+    "hopyard logs 1 4                               output of trial 4 of run 1\n"
+    "hopyard ls                                     list the runs of this project\n"
+    "hopyard train -np 4 python train.py            one training with four ranks";
 
 void hy_help_all(struct hy_out *out)
 {
-    hy_out_str(out, lesson);
+    hy_out_str(out, introduction);
     hy_out_str(out, "\n");
-    indented(out, lesson_examples);
+    indented(out, first_commands);
     list(out, hy_commands);
-    hy_out_str(out, "\n`hopyard COMMAND --help` explains a command. Runs, logs and results are kept in\n"
-                    "the project's folder: --project DIR, $HOPYARD_PROJECT, or where you are.\n");
+    hy_out_str(out, "\n`hopyard COMMAND --help` shows help for a command. Runs, logs and results are\n"
+                    "stored in the project directory: --project DIR, $HOPYARD_PROJECT, or the current\n"
+                    "directory.\n");
 }

@@ -2,9 +2,8 @@
 /*
  * `logs`: what trials have printed, from RUN'S LOGDIR/TRIAL'S DIR/{stdout,stderr}.
  *
- * Nothing but offsets is kept of a trial (tail.h), so a hundred thousand of them
- * need no memory and no open files. Following is looking again five times a
- * second.
+ * Only offsets are kept per trial (log_tail.h), so a hundred thousand trials
+ * need little memory and no open files. --follow polls five times a second.
  */
 #include <errno.h>
 #include <poll.h>
@@ -24,12 +23,12 @@
 #include "driver/driver.h"
 #include "wire/wire.h"
 
-#define LOOK_MS 200
-#define FRESH 256 /* trials that are asked for at once */
+#define POLL_MS 200
+#define BATCH 256 /* trials per query */
 
 static const char *const streams[] = {"stdout", "stderr"};
 
-struct follower { /* a trial that may print more */
+struct follower { /* a trial whose output is not complete yet */
     struct hy_list link;
     int64_t number;
     char *dir;
@@ -46,7 +45,7 @@ struct logs {
     bool wanted[2];
     bool follow;
     int64_t trial; /* 0: all */
-    int64_t seen;  /* how many trials the store has told of */
+    int64_t seen;  /* number of trials read from the store */
     uint8_t piece[HY_TAIL_PIECE];
 };
 
@@ -59,7 +58,7 @@ static void follower_free(struct follower *f)
 
 /* ---- files --------------------------------------------------------------------- */
 
-/* Prints what is new in one file. 0 or -Exxx. */
+/* Prints the new output in one file. 0 or -Exxx. */
 static int print_new(struct logs *l, struct follower *f, int which)
 {
     hy_cleanup_free char *path = hy_asprintf("%s/%s/%s", l->info.row.logdir, f->dir, streams[which]);
@@ -96,7 +95,7 @@ static int print_both(struct logs *l, struct follower *f)
 
 /* ---- trials -------------------------------------------------------------------- */
 
-static int on_fresh(void *arg, const struct hy_trial_row *row)
+static int on_new_trial(void *arg, const struct hy_trial_row *row)
 {
     struct logs *l = arg;
     struct follower *f = hy_calloc(1, sizeof *f);
@@ -116,8 +115,8 @@ static int on_fresh(void *arg, const struct hy_trial_row *row)
     return 0;
 }
 
-/* Trials that were not there before. Returns how many, or -Exxx. */
-static int64_t look_for_fresh(struct logs *l, struct hy_err *err)
+/* Adds followers for new trials. Returns their number, or -Exxx. */
+static int64_t find_new_trials(struct logs *l, struct hy_err *err)
 {
     int64_t before = l->seen;
     int rc;
@@ -125,7 +124,7 @@ static int64_t look_for_fresh(struct logs *l, struct hy_err *err)
     if (l->trial && before)
         return 0;
     rc = hy_store_trial_each(l->store, l->info.row.id, l->trial, HY_TRIALS_BY_NUMBER, l->trial ? 0 : l->seen,
-                             FRESH, on_fresh, l, err);
+                             BATCH, on_new_trial, l, err);
     if (rc == -ENOENT && l->trial)
         rc = 0;
     return rc < 0 ? rc : l->seen - before;
@@ -139,7 +138,7 @@ static int on_state(void *arg, const struct hy_trial_row *row)
     return 0;
 }
 
-/* Prints what is new of all trials at hand, and lets go of those that are over. */
+/* Prints the new output of all followers and removes those that are complete. */
 static int print_all(struct logs *l, bool all_over, struct hy_err *err)
 {
     hy_list_each(it, &l->followers)
@@ -147,7 +146,7 @@ static int print_all(struct logs *l, bool all_over, struct hy_err *err)
         struct follower *f = hy_container(it, struct follower, link);
         int rc = 0;
 
-        /* Its state first, its output then: what is there when it has ended is all. */
+        /* State before output: the output of a trial that has ended is complete. */
         if (!f->ended)
             rc = hy_store_trial_each(l->store, l->info.row.id, f->number, HY_TRIALS_BY_NUMBER, 0, 1, on_state,
                                      f, err);
@@ -176,22 +175,22 @@ static int on_run(void *arg, const struct hy_run_row *row, const struct hy_run_c
 static int print_until_end(struct logs *l, struct hy_err *err)
 {
     for (;;) {
-        int64_t fresh;
+        int64_t added;
         int rc = hy_store_run_each(l->store, l->info.row.id, on_run, l, err);
         bool alive = rc >= 0 && hy_store_run_alive(l->store, l->info.row.id) > 0;
         bool over = !l->follow || !alive || l->info.row.state != HY_RUN_RUNNING;
 
-        fresh = rc < 0 ? rc : look_for_fresh(l, err);
-        if (fresh < 0)
-            return (int)fresh;
+        added = rc < 0 ? rc : find_new_trials(l, err);
+        if (added < 0)
+            return (int)added;
         rc = print_all(l, over, err);
         if (rc < 0)
             return rc;
-        if (fresh > 0)
-            continue; /* there may be more */
+        if (added > 0)
+            continue; /* a full batch: there may be more */
         if (over || (l->trial && l->seen && hy_list_empty(&l->followers)))
             return 0;
-        poll(NULL, 0, LOOK_MS);
+        poll(NULL, 0, POLL_MS);
     }
 }
 
@@ -200,7 +199,7 @@ static bool is_rank(const char *word)
     return word && (strncmp(word, "rank=", 5) == 0 || strncmp(word, "node=", 5) == 0);
 }
 
-/* Of a cluster: "worker-0". 0: there is none of that name. */
+/* The trial of the cluster's node "worker-0"; 0: not found. */
 static int64_t find_node(const struct logs *l, const char *name)
 {
     char room[HY_NODE_NAME_MAX];
@@ -211,7 +210,7 @@ static int64_t find_node(const struct logs *l, const char *name)
     return 0;
 }
 
-/* "7" of a run; of a training "3" or "rank=3", which count from 0; of a cluster "worker-0" or "node=worker-0". */
+/* A trial "7"; a rank "3" or "rank=3", counted from 0; a node "worker-0" or "node=worker-0". */
 static int parse_trial(struct logs *l, const char *text, struct hy_err *err)
 {
     int64_t ranks = l->info.row.ranks;
@@ -224,16 +223,16 @@ static int parse_trial(struct logs *l, const char *text, struct hy_err *err)
         return 0;
     rc = hy_parse_u64(text, &number);
     if (ranks && (rc < 0 || number >= INT64_MAX))
-        return hy_err_set(err, -EINVAL, "TRIAL is a rank here, 0 to %lld, not '%s'", (long long)ranks - 1,
+        return hy_err_set(err, -EINVAL, "TRIAL must be a rank from 0 to %lld, not '%s'", (long long)ranks - 1,
                           text);
     if (!ranks && (rc < 0 || number == 0 || number > INT64_MAX))
-        return hy_err_set(err, -EINVAL, "TRIAL is a trial's number, not '%s'; 'hopyard show' lists them",
+        return hy_err_set(err, -EINVAL, "TRIAL must be the number of a trial, not '%s'; 'hopyard show' lists the trials",
                           text);
     l->trial = (int64_t)number + (ranks > 0);
     return 0;
 }
 
-/* [RUN] [TRIAL], where rank=N can be nothing but the latter. */
+/* [RUN] [TRIAL]; a single rank=N is a TRIAL. */
 static int find_words(struct logs *l, const struct hy_args *args, struct hy_err *err)
 {
     const char *run = hy_args_word(args, 0), *trial = hy_args_word(args, 1);
@@ -281,21 +280,21 @@ static int open_logs(struct logs *l, const struct hy_args *args, struct hy_err *
     return 0;
 }
 
-/* What the user may want to know beside the bytes. */
-static int verdict(struct logs *l, struct hy_err *err)
+/* An error if the trial does not exist or the run was interrupted. */
+static int check_result(struct logs *l, struct hy_err *err)
 {
     long long run = l->info.row.id;
     char text[80];
 
     if (l->trial && !l->seen && l->info.row.ranks)
-        return hy_err_set(err, -ENOENT, "run %lld has no rank %lld; it has 0 to %lld", run,
+        return hy_err_set(err, -ENOENT, "run %lld has no rank %lld; its ranks are 0 to %lld", run,
                           (long long)l->trial - 1, (long long)l->info.row.ranks - 1);
     if (l->trial && !l->seen)
-        return hy_err_set(err, -ENOENT, "run %lld has no trial %lld; 'hopyard show %lld' lists those it has",
+        return hy_err_set(err, -ENOENT, "run %lld has no trial %lld; 'hopyard show %lld' lists its trials",
                           run, (long long)l->trial, run);
     if (l->follow && l->info.row.state == HY_RUN_RUNNING && hy_store_run_alive(l->store, run) == 0)
-        return hy_err_set(err, -EPIPE, "run %lld is interrupted: its driver is gone%s", run,
-                          hy_resume_clause(hy_run_resume(l->info.spec), run, "; '", "' goes on", text, sizeof text));
+        return hy_err_set(err, -EPIPE, "run %lld was interrupted: its driver has exited%s", run,
+                          hy_resume_clause(hy_run_resume(l->info.spec), run, "; '", "' continues it", text, sizeof text));
     return 0;
 }
 
@@ -314,7 +313,7 @@ int hy_cmd_logs(const struct hy_args *args)
     if (rc == 0)
         rc = print_until_end(l, &err);
     if (rc == 0)
-        rc = verdict(l, &err);
+        rc = check_result(l, &err);
     hy_list_each(it, &l->followers) follower_free(hy_container(it, struct follower, link));
     hy_out_done(&l->out);
     hy_run_info_done(&l->info);

@@ -21,7 +21,7 @@ struct listing {
     int64_t now;
 };
 
-/* "17/20 (3 failed)": 17 are done. */
+/* "17/20 (3 failed)": 17 of 20 are done. */
 static void trials_cell(struct hy_text_table *g, const struct hy_run_row *row, const struct hy_run_counts *c)
 {
     char others[80] = "";
@@ -29,7 +29,8 @@ static void trials_cell(struct hy_text_table *g, const struct hy_run_row *row, c
     if (c->failed && c->stopped)
         snprintf(others, sizeof others, " (%lld failed, %lld stopped)", (long long)c->failed, (long long)c->stopped);
     else if (c->failed || c->stopped)
-        snprintf(others, sizeof others, " (%lld %s)", (long long)(c->failed + c->stopped), c->failed ? "failed" : "stopped");
+        snprintf(others, sizeof others, " (%lld %s)", (long long)(c->failed + c->stopped),
+                 c->failed ? "failed" : "stopped");
     if (row->ranks)
         hy_text_table_cellf(g, HY_PLAIN, "%lld rank%s%s", (long long)row->ranks, row->ranks == 1 ? "" : "s", others);
     else if (row->total >= 0)
@@ -114,7 +115,7 @@ static int list(struct listing *l, struct hy_err *err)
     else if (l->count)
         rc = hy_text_table_render(l->grid, &l->out, true);
     else
-        hy_out_str(&l->out, "There are no runs here yet; `hopyard run --help` shows how to start one.\n");
+        hy_out_str(&l->out, "This project has no runs yet; `hopyard run --help` shows how to start one.\n");
     return rc < 0 ? rc : hy_out_flush(&l->out, STDOUT_FILENO);
 }
 
@@ -137,6 +138,6 @@ int hy_cmd_ls(const struct hy_args *args)
     hy_out_done(&l.out);
     hy_store_close(l.store);
     if (rc < 0 && !err.code)
-        hy_err_sys(&err, rc, "cannot print the list");
+        hy_err_sys(&err, rc, "cannot print the list of runs");
     return rc == -EPIPE ? HY_EXIT_OK : rc < 0 ? hy_cmd_failed(args, &err) : HY_EXIT_OK;
 }

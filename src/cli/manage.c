@@ -26,9 +26,9 @@
 #include "driver/driver.h"
 #include "wire/wire.h"
 
-#define GONE_MS 30000
+#define DRIVER_EXIT_MS 30000
 
-HY_PRINTF(1, 2) static int say(const char *fmt, ...)
+HY_PRINTF(1, 2) static int print(const char *fmt, ...)
 {
     va_list args;
     int n;
@@ -39,11 +39,10 @@ HY_PRINTF(1, 2) static int say(const char *fmt, ...)
     return n < 0 || fflush(stdout) ? -EIO : 0;
 }
 
-/* A run that has ended has a driver for a moment longer: it sees its agents
- * off. Waits for that. */
-static bool has_gone(struct hy_store *s, int64_t run)
+/* The driver of a run that has ended still stops its agents. Waits until it has exited. */
+static bool await_driver_exit(struct hy_store *s, int64_t run)
 {
-    for (int64_t left = GONE_MS; hy_store_run_alive(s, run) > 0; left -= 20) {
+    for (int64_t left = DRIVER_EXIT_MS; hy_store_run_alive(s, run) > 0; left -= 20) {
         if (left <= 0)
             return false;
         poll(NULL, 0, 20);
@@ -53,7 +52,7 @@ static bool has_gone(struct hy_store *s, int64_t run)
 
 /* ---- stop ------------------------------------------------------------------------ */
 
-/* Reads on until the driver has said its last word or is gone. 1: it said it. */
+/* Reads until the last update (1) or until the driver has closed the connection. */
 static int await_last(int fd)
 {
     hy_cleanup_buf struct hy_buf rest, message;
@@ -84,14 +83,14 @@ static int stop_alive(struct hy_store *s, int64_t run, struct hy_err *err)
     if (rc == 0)
         rc = await_last(fd);
     if (rc == 1)
-        has_gone(s, run);
+        await_driver_exit(s, run);
     if (rc < 0 && !err->code)
-        hy_err_sys(err, rc, "cannot tell the driver of run %lld to stop", (long long)run);
+        hy_err_sys(err, rc, "cannot send the stop request to the driver of run %lld", (long long)run);
     return rc;
 }
 
-/* What became of it, once it is not running any more. */
-static int say_stopped(struct hy_store *s, int64_t run, bool was_alive, struct hy_err *err)
+/* Prints the state of the stopped run. */
+static int print_stopped(struct hy_store *s, int64_t run, bool was_alive, struct hy_err *err)
 {
     hy_cleanup_run_info struct hy_run_info info = {0};
     char number[32], text[80];
@@ -105,26 +104,25 @@ static int say_stopped(struct hy_store *s, int64_t run, bool was_alive, struct h
     how = hy_run_resume(info.spec);
     if (info.row.state == HY_RUN_RUNNING && !info.alive && was_alive)
         return hy_err_set(err, -EPIPE,
-                          "run %lld: its driver has died before it could end it well; 'hopyard gc' ends what "
-                          "is left%s",
-                          (long long)run, hy_resume_clause(how, run, ", '", "' goes on", text, sizeof text));
+                          "run %lld: its driver died before it had stopped the run; 'hopyard gc' kills what is left%s",
+                          (long long)run, hy_resume_clause(how, run, ", '", "' continues it", text, sizeof text));
     if (info.row.state == HY_RUN_RUNNING && !info.alive)
-        return say("run %lld is not running: its driver is gone. %s'hopyard rm %lld' removes it.\n", (long long)run,
-                   hy_resume_clause(how, run, "'", "' goes on with it, ", text, sizeof text), (long long)run);
-    return say("run %lld is %s: %lld done, %lld failed, %lld stopped\n", (long long)run,
+        return print("run %lld is not running: its driver has exited. %s'hopyard rm %lld' removes it.\n", (long long)run,
+                   hy_resume_clause(how, run, "'", "' continues it, ", text, sizeof text), (long long)run);
+    return print("run %lld is %s: %lld done, %lld failed, %lld stopped\n", (long long)run,
                hy_run_state_text(&info.row, info.alive), (long long)info.counts.done, (long long)info.counts.failed,
                (long long)info.counts.stopped);
 }
 
-/* Only what is fed to its nodes. */
+/* Ends only the feed of its nodes. */
 static int stop_feed(struct hy_store *s, int64_t run, struct hy_err *err)
 {
     hy_cleanup_close int fd = hy_client_connect(s, run, err);
     int rc = fd < 0 ? fd : hy_client_stop(fd, true);
 
     if (rc < 0 && !err->code)
-        hy_err_sys(err, rc, "cannot tell the driver of run %lld that no more is fed", (long long)run);
-    return rc < 0 ? rc : say("run %lld: no more rows are fed to its nodes\n", (long long)run);
+        hy_err_sys(err, rc, "cannot send the end of the feed to the driver of run %lld", (long long)run);
+    return rc < 0 ? rc : print("run %lld: the feed of its nodes has ended\n", (long long)run);
 }
 
 static int copy_state(void *arg, const struct hy_run_row *row, const struct hy_run_counts *counts)
@@ -165,30 +163,33 @@ int hy_cmd_stop(const struct hy_args *args)
     if (feed && was_alive && rc == 0)
         return HY_EXIT_OK;
     if (!feed && rc < 0)
-        has_gone(s, run);
-    rc = say_stopped(s, run, was_alive, &err);
+        await_driver_exit(s, run);
+    rc = print_stopped(s, run, was_alive, &err);
     return rc < 0 ? hy_cmd_failed(args, &err) : HY_EXIT_OK;
 }
 
 /* ---- resume ------------------------------------------------------------------------ */
 
-/* A run on the executors of somebody's session needs another one, which the Python face names. */
-static int session(const struct hy_args *args, const struct hy_run_info *info, const char **ret_address, struct hy_err *err)
+/* A run on the executors of a SparkSession needs a new session, whose address the Python package passes. */
+static int session(const struct hy_args *args, const struct hy_run_info *info, const char **ret_address,
+                   struct hy_err *err)
 {
     bool needed = info->spec && *info->spec->engine && !*info->spec->master;
     long long run = info->row.id;
 
     *ret_address = hy_args_get(args, "address");
     if (info->spec && info->spec->fed)
-        return hy_err_set(err, -EINVAL, "rows were fed to the nodes of run %lld, and nobody has them any more; start it anew",
+        return hy_err_set(err, -EINVAL,
+                          "run %lld cannot be resumed: the rows that were fed to its nodes are not stored; start a new "
+                          "run",
                           run);
     if (needed && !*ret_address)
         return hy_err_set(err, -EINVAL,
-                          "run %lld was on the executors of a SparkSession; go on with it from Python, with another "
-                          "one: experiment.resume(%lld, spark=spark)",
+                          "run %lld used the executors of a SparkSession; resume it from Python with a new session: "
+                          "experiment.resume(%lld, spark=spark)",
                           run, run);
     if (!needed && *ret_address)
-        return hy_err_set(err, -EINVAL, "run %lld was not on a SparkSession; resume it without one", run);
+        return hy_err_set(err, -EINVAL, "run %lld did not use a SparkSession; resume it without one", run);
     return 0;
 }
 
@@ -204,7 +205,7 @@ static int resume(const struct hy_args *args, const char *project, int64_t *ret_
     if (rc < 0)
         return rc;
     *ret_run = info.row.id;
-    if (info.alive && !(info.row.state != HY_RUN_RUNNING && has_gone(s, *ret_run)))
+    if (info.alive && !(info.row.state != HY_RUN_RUNNING && await_driver_exit(s, *ret_run)))
         return hy_err_set(err, -EBUSY, "run %lld is running; watch it with: hopyard attach %lld",
                           (long long)*ret_run, (long long)*ret_run);
     rc = session(args, &info, &address, err);
@@ -228,7 +229,7 @@ int hy_cmd_resume(const struct hy_args *args)
 
 /* ---- rm ----------------------------------------------------------------------------- */
 
-/* A directory in `above`. A link is followed only if it is the user's own: logs may lie on another disk. */
+/* Opens a directory in `above`. A link is followed only if the user owns it: logs may be on another disk. */
 static int open_step(int above, const char *name)
 {
     hy_cleanup_close int fd = openat(above, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -250,7 +251,7 @@ static int open_step(int above, const char *name)
     return n < 0 ? -errno : (int)n;
 }
 
-/* PROJECT/Logs/TensorFlow, if that is what `path` is. */
+/* Opens PROJECT/Logs/TensorFlow; -EPERM if `path` is another directory. */
 static int open_logs(const char *project, const char *path)
 {
     hy_cleanup_close int top = open(project, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -265,7 +266,7 @@ static int open_logs(const char *project, const char *path)
     return opened.st_dev == named.st_dev && opened.st_ino == named.st_ino ? hy_take_fd(fd) : -EPERM;
 }
 
-/* Cuts the last part off. NULL when there is none that names an entry. */
+/* Removes and returns the last component. NULL if it does not name an entry. */
 static char *cut_last(char *path)
 {
     char *slash = strrchr(path, '/');
@@ -276,7 +277,7 @@ static char *cut_last(char *path)
     return slash + 1;
 }
 
-/* A driver leaves its token in a run's folder. */
+/* The log directory of a run contains the driver's token. */
 static bool has_token(int run)
 {
     struct stat st;
@@ -331,15 +332,15 @@ int hy_logdir_remove(const struct hy_logdir *d)
     return rc;
 }
 
-static int ask(const struct hy_run_info *info)
+static int prompt(const struct hy_run_info *info)
 {
     long long trials =
         (long long)(info->counts.done + info->counts.failed + info->counts.stopped + info->counts.running);
     char answer[16] = "";
 
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
-        return 1; /* nobody is there to be asked */
-    if (say("Remove run %lld with its %lld %ss and logs? [y/N] ", (long long)info->row.id, trials,
+        return 1; /* no terminal to prompt on */
+    if (print("Remove run %lld with its %lld %ss and logs? [y/N] ", (long long)info->row.id, trials,
             hy_trial_noun((uint32_t)info->row.ranks)) < 0)
         return -EIO;
     if (!fgets(answer, sizeof answer, stdin) || (answer[0] != 'y' && answer[0] != 'Y'))
@@ -357,24 +358,24 @@ static void remove_logs(const char *project, const struct hy_run_info *info)
         return;
     rc = hy_logdir_open(project, info->row.logdir, &dir);
     if (rc == -ENOMEM) {
-        hy_err_sys(&err, rc, "the log folder '%s' could not be removed", info->row.logdir);
+        hy_err_sys(&err, rc, "cannot remove the log directory '%s'", info->row.logdir);
         hy_print_error("rm", &err);
         return;
     }
     if (rc < 0) {
-        hy_err_set(&err, -EPERM, "its log folder '%s' lies outside of the project and is left alone",
+        hy_err_set(&err, -EPERM, "its log directory '%s' is outside of the project and was not removed",
                    info->row.logdir);
         hy_print_error("rm", &err);
         return;
     }
     rc = hy_logdir_remove(&dir);
     if (rc < 0) {
-        hy_err_sys(&err, rc, "the log folder '%s' could not be removed", info->row.logdir);
+        hy_err_sys(&err, rc, "cannot remove the log directory '%s'", info->row.logdir);
         hy_print_error("rm", &err);
     }
 }
 
-/* The lock keeps a resume away while we work; its file goes last. */
+/* The lock prevents a concurrent resume; its file is removed last. */
 static int remove_run(struct hy_store *s, const char *project, const struct hy_run_info *info,
                       struct hy_err *err)
 {
@@ -395,9 +396,9 @@ static int remove_run(struct hy_store *s, const char *project, const struct hy_r
 
         snprintf(name, sizeof name, "run-%lld.%s", (long long)info->row.id, files[i]);
         if (unlinkat(hy_store_dir_fd(s), name, 0) < 0)
-            errno = 0; /* not every run has all of them */
+            errno = 0; /* not every run has all files */
     }
-    return say("run %lld is removed\n", (long long)info->row.id);
+    return print("run %lld was removed\n", (long long)info->row.id);
 }
 
 static int rm_one(struct hy_store *s, const char *project, const char *text, bool force, struct hy_err *err)
@@ -407,10 +408,10 @@ static int rm_one(struct hy_store *s, const char *project, const char *text, boo
 
     if (rc < 0)
         return rc;
-    if (info.alive && !(info.row.state != HY_RUN_RUNNING && has_gone(s, info.row.id)))
+    if (info.alive && !(info.row.state != HY_RUN_RUNNING && await_driver_exit(s, info.row.id)))
         return hy_err_set(err, -EBUSY, "run %lld is running; stop it first: hopyard stop %lld",
                           (long long)info.row.id, (long long)info.row.id);
-    rc = force ? 1 : ask(&info);
+    rc = force ? 1 : prompt(&info);
     return rc <= 0 ? rc : remove_run(s, project, &info, err);
 }
 
@@ -421,7 +422,7 @@ int hy_cmd_rm(const struct hy_args *args)
     hy_cleanup_store struct hy_store *s = NULL;
     int status = HY_EXIT_OK;
 
-    /* Read first: where there is no store, none is to be made. */
+    /* Open for reading first: a missing store must not be created. */
     if (!project || hy_store_open(project, HY_STORE_READ, &s, &err) < 0)
         return hy_cmd_failed(args, &err);
     hy_store_close(hy_take(s));

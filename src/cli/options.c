@@ -9,7 +9,7 @@
 #include "base/mem.h"
 
 const struct hy_option hy_common_options[] = {
-    {.name = "project", .value = "DIR", .help = "the project's folder (default: $HOPYARD_PROJECT, or here)"},
+    {.name = "project", .value = "DIR", .help = "project directory (default: $HOPYARD_PROJECT, or the current directory)"},
     {.name = "help", .letter = 'h', .help = "show this help"},
     {0},
 };
@@ -19,7 +19,7 @@ const struct hy_option *hy_command_common(const struct hy_command *c)
     return c->common ? c->common : hy_common_options;
 }
 
-#define GUESS_MAX 64 /* nobody means anything by a longer name */
+#define GUESS_MAX 64 /* longer names are never guessed */
 
 static size_t least(size_t a, size_t b)
 {
@@ -61,7 +61,7 @@ void hy_guess_offer(struct hy_guess *g, const char *candidate)
     size_t distance = hy_edit_distance(g->typed, candidate);
     size_t typed = strlen(g->typed), room = least(typed, strlen(candidate)) / 4; /* "export" is not "import" */
 
-    /* "--pop" for "--population": a beginning says as much as a typing error. */
+    /* A prefix ("--pop" for "--population") is as good as a typo. */
     if (typed >= 3 && strncmp(g->typed, candidate, typed) == 0)
         distance = least(distance, 1);
     if (distance > (room ? room : 1) || distance >= g->distance)
@@ -105,18 +105,18 @@ static int unknown_option(const struct hy_command *c, const char *name, size_t n
         hy_guess_offer(&guess, o->name);
     if (guess.best)
         return hy_err_set(err, -EINVAL, "unknown option --%s; did you mean --%s?", typed, guess.best);
-    return hy_err_set(err, -EINVAL, "unknown option --%s; 'hopyard %s --help' shows those there are", typed,
+    return hy_err_set(err, -EINVAL, "unknown option --%s; 'hopyard %s --help' lists the options", typed,
                       c->name);
 }
 
 static int give(struct hy_args *args, const struct hy_option *option, const char *value, struct hy_err *err)
 {
     if (option->refused)
-        return hy_err_set(err, -EINVAL, "--%s cannot be: %s", option->name, option->refused);
+        return hy_err_set(err, -EINVAL, "--%s is not supported: %s", option->name, option->refused);
     if (option->same)
         option = find_option(args->command, option->same, strlen(option->same), 0);
     if (!option->many && value && hy_args_has(args, option->name))
-        return hy_err_set(err, -EINVAL, "--%s is given twice; give it once", option->name);
+        return hy_err_set(err, -EINVAL, "--%s is given twice; give it only once", option->name);
     args->given[args->given_count++] = (struct hy_given){.option = option, .value = value};
     return 0;
 }
@@ -135,13 +135,13 @@ static int give_pair(struct hy_args *args, const struct hy_option *option, char 
     return rc;
 }
 
-/* What follows the option's name; `equals` is where its '=' is, or NULL. */
+/* Parses the value after the option's name; `equals` points to its '=', or is NULL. */
 static int option_value(struct hy_args *args, const struct hy_option *option, const char *equals, int argc,
                         char **argv, int *at, struct hy_err *err)
 {
     if (!option->value) {
         if (equals)
-            return hy_err_set(err, -EINVAL, "--%s takes no value; leave '%s' out", option->name, equals);
+            return hy_err_set(err, -EINVAL, "--%s takes no value; remove '%s'", option->name, equals);
         return give(args, option, NULL, err);
     }
     if (equals)
@@ -158,7 +158,7 @@ static size_t name_length(const char *name, const char **ret_equals)
     return *ret_equals ? (size_t)(*ret_equals - name) : strlen(name);
 }
 
-/* "--name", "--name=value" or "--name value"; moves *at over what it takes. */
+/* "--name", "--name=value" or "--name value"; advances *at over the arguments it uses. */
 static int long_option(struct hy_args *args, int argc, char **argv, int *at, struct hy_err *err)
 {
     const char *name = argv[*at] + 2, *equals;
@@ -170,7 +170,7 @@ static int long_option(struct hy_args *args, int argc, char **argv, int *at, str
     return option_value(args, option, equals, argc, argv, at, err);
 }
 
-/* "-np 4": a whole name behind one dash. 0: it is none. */
+/* "-np 4": a whole name after one dash. 0: not such an option. */
 static int dashed_option(struct hy_args *args, int argc, char **argv, int *at, struct hy_err *err)
 {
     const char *name = argv[*at] + 1, *equals;
@@ -199,14 +199,14 @@ static int short_options(struct hy_args *args, int argc, char **argv, int *at, s
         int rc;
 
         if (!option)
-            return hy_err_set(err, -EINVAL, "unknown option '%s'; 'hopyard %s --help' shows those there are",
+            return hy_err_set(err, -EINVAL, "unknown option '%s'; 'hopyard %s --help' lists the options",
                               argv[*at], args->command->name);
         if (option->value) {
             if (letters[1])
                 return give(args, option, letters + 1, err);
             return *at + 1 < argc ? give(args, option, argv[++*at], err) : needs_value(option, err);
         }
-        /* One flag per letter may come from one argument: the room is counted in letters. */
+        /* One argument may hold a flag per letter: hy_args_parse allocates room for each letter. */
         rc = give(args, option, NULL, err);
         if (rc < 0)
             return rc;
@@ -221,13 +221,13 @@ static int check_words(const struct hy_args *args, struct hy_err *err)
     if (c->takes_rest && args->word_count)
         return hy_err_set(
             err, -EINVAL,
-            "'%s' is no option; put the command to run behind --, as in: hopyard %s … -- ./train --lr {lr}",
+            "unexpected argument '%s'; put the command to run after --, for example: hopyard %s … -- ./train --lr {lr}",
             args->words[0], c->name);
     if (c->max_words >= 0 && args->word_count > (size_t)c->max_words)
-        return hy_err_set(err, -EINVAL, "'%s' is too much; it takes: hopyard %s %s",
+        return hy_err_set(err, -EINVAL, "unexpected argument '%s'; usage: hopyard %s %s",
                           args->words[c->max_words], c->name, c->words);
     if (args->word_count < (size_t)c->min_words)
-        return hy_err_set(err, -EINVAL, "something is missing; it takes: hopyard %s %s", c->name, c->words);
+        return hy_err_set(err, -EINVAL, "missing argument; usage: hopyard %s %s", c->name, c->words);
     return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a person may type: commands and options as tables, and the parser that
- * reads an argument list by them. Pure: nothing is printed or looked up here.
+ * Tables of commands and options, and the parser of argument lists. Pure: it
+ * neither prints nor reads anything else.
  */
 #ifndef HY_CLI_OPTIONS_H
 #define HY_CLI_OPTIONS_H
@@ -13,59 +13,59 @@
 
 struct hy_option {
     const char *name;  /* "grid": typed as --grid; NULL ends a table */
-    const char *value; /* "NAME=V,V": what must follow it; NULL: a flag */
-    const char *help;  /* NULL: for programs, not shown */
+    const char *value; /* "NAME=V,V": the placeholder of its value; NULL: a flag */
+    const char *help;  /* NULL: hidden, for programs */
     char letter; /* 'f': -f too; 0: none */
     bool many;   /* may be given more than once */
     bool pair;   /* a second value follows */
-    /* What others' command lines have, and this one puts up with: */
+    /* For compatibility with other command lines: */
     const char *dash;    /* "np": typed as -np too */
-    const char *same;    /* this is another name of that option of the table */
-    const char *nothing; /* it is taken and means nothing, and this says why */
-    const char *refused; /* it is not taken, and this says what to do instead */
+    const char *same;    /* an alias of this option of the table */
+    const char *nothing; /* accepted without effect, for this reason */
+    const char *refused; /* not supported; the alternative */
 };
 
 struct hy_args;
 
 struct hy_command {
     const char *name;     /* NULL ends a table */
-    const char *group;    /* the heading it stands under; NULL: not shown */
+    const char *group;    /* its heading in the list of commands; NULL: not listed */
     const char *words;    /* "[RUN] [TRIAL]" */
     const char *summary;  /* one line */
-    const char *about;    /* paragraphs; NULL: the summary is all */
+    const char *about;    /* paragraphs; NULL: none */
     const char *examples; /* lines; NULL: none */
     const struct hy_option *options;
-    const struct hy_option *common;         /* instead of those that every command takes; NULL: these */
+    const struct hy_option *common;         /* replaces hy_common_options; NULL: not replaced */
     int min_words, max_words;               /* -1: any number */
-    bool takes_rest;                        /* a command of the user's follows "--" ... */
-    bool bare_rest;                         /* ... or begins with the first word */
-    bool owns;                              /* the run that it starts ends with it, however that happens */
+    bool takes_rest;                        /* the user's command follows "--" ... */
+    bool bare_rest;                         /* ... or starts with the first word */
+    bool owns;                              /* the run it starts ends with it, even if it is killed */
     int (*run)(const struct hy_args *args); /* returns the exit status */
-    int (*raw)(int argc, char **argv);      /* reads its arguments itself */
+    int (*raw)(int argc, char **argv);      /* parses its own arguments */
 };
 
 struct hy_given {
     const struct hy_option *option;
     const char *value; /* NULL for a flag */
-    const char *second; /* of a pair; NULL: there is none */
+    const char *second; /* of a pair; NULL: none */
 };
 
 /* Texts are borrowed from argv. */
 struct hy_args {
     const struct hy_command *command;
-    struct hy_given *given; /* in the order they were typed */
+    struct hy_given *given; /* in the order of the command line */
     size_t given_count;
     char **words;
     size_t word_count;
-    char **rest; /* behind "--", NULL-terminated; NULL when there was none */
-    bool help;   /* --help was among them; nothing else was checked */
+    char **rest; /* after "--", NULL-terminated; NULL: none */
+    bool help;   /* --help was given; nothing else was checked */
 };
 
-/* Options that every command takes: --project, --help. */
+/* The options of all commands: --project, --help. */
 extern const struct hy_option hy_common_options[];
 const struct hy_option *hy_command_common(const struct hy_command *c);
 
-/* argv without the program and the command. 0, -EINVAL with a sentence, or -ENOMEM. */
+/* argv without the program and the command. 0, -EINVAL with a message, or -ENOMEM. */
 int hy_args_parse(const struct hy_command *command, int argc, char **argv, struct hy_args *ret,
                   struct hy_err *err);
 void hy_args_done(struct hy_args *args);
@@ -83,10 +83,10 @@ const struct hy_option *hy_option_find(const struct hy_option *table, const char
 /* The n-th word, or NULL. */
 const char *hy_args_word(const struct hy_args *args, size_t n);
 
-/* How many letters must be changed, added, dropped or swapped. */
+/* The number of letters to change, insert, delete or transpose (Damerau-Levenshtein). */
 size_t hy_edit_distance(const char *a, const char *b);
 
-/* Finds who was meant: offer every candidate, then look at `best` (NULL: nobody near). */
+/* Guesses a mistyped name: offer all candidates, then read `best` (NULL: none is close). */
 struct hy_guess {
     const char *typed;
     const char *best;

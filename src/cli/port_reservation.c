@@ -20,12 +20,12 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-#define LISTENING 0x0a /* as /proc/net/tcp writes it */
-#define ANSWER_MS 50   /* on loopback an answer is there at once */
+#define LISTENING 0x0a /* the state in /proc/net/tcp */
+#define ANSWER_MS 50   /* loopback answers at once */
 
-/* ---- who listens ------------------------------------------------------------- */
+/* ---- the owner of a port --------------------------------------------------------- */
 
-/* A listener on all addresses, IPv6 ones too, has 127.0.0.1 as well. */
+/* A listener on all addresses, including IPv6, also accepts on 127.0.0.1. */
 static bool covers_loopback(const char *address)
 {
     static const char *const addresses[] = {
@@ -37,7 +37,7 @@ static bool covers_loopback(const char *address)
     return false;
 }
 
-/* The inode of the socket that listens there; 0: none in this table. */
+/* The inode of the listening socket; 0: not in this table. */
 static unsigned long listening_inode(const char *table, uint16_t port)
 {
     FILE *f = fopen(table, "re");
@@ -145,7 +145,7 @@ bool hy_port_answers(uint16_t port)
            getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) == 0 && error == 0;
 }
 
-/* ---- holding one --------------------------------------------------------------- */
+/* ---- reservation ----------------------------------------------------------------- */
 
 static int taken(uint16_t port, struct hy_err *err)
 {
@@ -154,9 +154,9 @@ static int taken(uint16_t port, struct hy_err *err)
     hy_port_find_owner(port, &who);
     if (who.pid)
         return hy_err_set(err, -EADDRINUSE,
-                          "port %u is taken by process %ld (%s); give another one, or leave --port out", port,
+                          "port %u is in use by process %ld (%s); choose another port, or omit --port", port,
                           (long)who.pid, who.name);
-    return hy_err_set(err, -EADDRINUSE, "port %u is taken; give another one, or leave --port out", port);
+    return hy_err_set(err, -EADDRINUSE, "port %u is in use; choose another port, or omit --port", port);
 }
 
 static int bind_loopback(int fd, uint16_t *port)
@@ -173,8 +173,8 @@ static int bind_loopback(int fd, uint16_t *port)
     return 0;
 }
 
-/* With SO_REUSEADDR two of us could hold the same port. This name belongs to
- * one: it lives in the same network namespace as the port, and ends with us. */
+/* With SO_REUSEADDR two hopyard processes could reserve the same port. An abstract socket name is unique in the
+ * network namespace, like the port, and disappears with the process. */
 static int claim(uint16_t port)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -198,7 +198,7 @@ int hy_port_reserve(uint16_t wanted, struct hy_port *ret, struct hy_err *err)
     if (rc == -EADDRINUSE)
         return taken(port, err);
     if (rc == -EACCES)
-        return hy_err_set(err, rc, "port %u is not for ordinary users; take one above 1023", port);
+        return hy_err_set(err, rc, "port %u needs root privileges; choose one above 1023", port);
     if (rc < 0)
         return hy_err_sys(err, rc, "cannot reserve a port on 127.0.0.1");
     *ret = (struct hy_port){.number = port, .fd = hy_take_fd(fd), .claim = claimed};

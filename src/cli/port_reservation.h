@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A TCP port on 127.0.0.1 that is held for a server somebody else will start.
+ * Reserves a TCP port on 127.0.0.1 for a server that another process will start.
  *
- * The address can be told before the server is there: while a socket is bound
- * and does not listen, the kernel gives its port to nobody who asks for any
- * port, and a server that binds it with SO_REUSEADDR (as Python's do) may.
+ * The address can be printed before the server listens: while a socket is bound
+ * but does not listen, the kernel does not assign its port to binds of port 0,
+ * and a server can still bind it with SO_REUSEADDR (as Python's servers do).
  */
 #ifndef HY_CLI_PORT_RESERVATION_H
 #define HY_CLI_PORT_RESERVATION_H
@@ -21,21 +21,21 @@ struct hy_port {
     int fd, claim;   /* private */
 };
 
-/* Takes port `wanted`, or any when it is 0. -EADDRINUSE with a sentence that
- * names who has it, where that can be seen; other -Exxx with one. */
+/* Reserves port `wanted`, or any if 0. -EADDRINUSE with a message that names the process that uses it, if visible;
+ * other -Exxx with a message. */
 int hy_port_reserve(uint16_t wanted, struct hy_port *ret, struct hy_err *err);
-/* From now on it is its server's alone. Harmless when it is done already. */
+/* Releases the reservation; the server keeps the port. May be called again. */
 void hy_port_release(struct hy_port *p);
 
-/* Does somebody accept connections there? Waits 50 ms at most. */
+/* True if a server accepts connections. Waits 50 ms at most. */
 bool hy_port_answers(uint16_t port);
 
 struct hy_port_owner {
     bool there;
-    pid_t pid; /* 0: it is somebody else's, whom we may not look at */
+    pid_t pid; /* 0: a process of another user */
     char name[32];
 };
-/* Who listens on 127.0.0.1:port. */
+/* Finds the process that listens on 127.0.0.1:port. */
 void hy_port_find_owner(uint16_t port, struct hy_port_owner *ret);
 
 #endif

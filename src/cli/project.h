@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The project that a command is about: --project, or as client/runs.h says. */
+/* The project of a command: --project, or the default (client/runs.h). */
 #ifndef HY_CLI_PROJECT_H
 #define HY_CLI_PROJECT_H
 
@@ -8,7 +8,7 @@
 
 /* Free it. NULL with a message. */
 char *hy_project(const struct hy_args *args, struct hy_err *err);
-/* The same for a new run: makes the directory if it does not exist. */
+/* The same for a new run: creates the directory if it does not exist. */
 char *hy_project_made(const struct hy_args *args, struct hy_err *err);
 /* Opens the project's store. */
 int hy_project_store(const struct hy_args *args, enum hy_store_mode mode, struct hy_store **ret, struct hy_err *err);

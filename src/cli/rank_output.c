@@ -10,9 +10,9 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-#define NEAR_END 2000 /* bytes of what was printed before somebody came */
-#define LAST 4096     /* bytes of last lines */
-#define COARSE_MS 50  /* the times of files are a little behind */
+#define NEAR_END 2000 /* bytes of earlier output that a new client shows */
+#define LAST 4096     /* bytes searched for the last lines */
+#define COARSE_MS 50  /* file times use the kernel's coarse clock, which lags behind */
 
 static const char *const names[] = {"stdout", "stderr"};
 
@@ -21,8 +21,8 @@ static char *path_of(const char *logdir, bool is_node, const char *name, int whi
     return hy_asprintf("%s/%s=%s/%s", logdir, is_node ? "node" : "rank", name, names[which]);
 }
 
-/* Of a cluster it is the chief, or the first worker. */
-static uint32_t speaker(const Hy__RunSpec *spec)
+/* The rank whose output is shown alone: rank 0; in a cluster the chief, or the first worker. */
+static uint32_t shown_rank(const Hy__RunSpec *spec)
 {
     uint32_t first = 0;
 
@@ -36,7 +36,7 @@ int hy_rank_output_init(struct hy_rank_output *s, const char *logdir, const Hy__
     uint32_t ranks = !all ? 1 : spec->ranks > spec->ranks_max ? spec->ranks : spec->ranks_max;
     struct hy_style style;
 
-    *s = (struct hy_rank_output){.logdir = hy_strdup(logdir), .ranks = ranks, .first = all ? 0 : speaker(spec),
+    *s = (struct hy_rank_output){.logdir = hy_strdup(logdir), .ranks = ranks, .first = all ? 0 : shown_rank(spec),
                             .are_nodes = hy_spec_is_cluster(spec)};
     s->names = hy_calloc(ranks, sizeof *s->names);
     for (uint32_t i = 0; s->names && i < ranks; i++)
@@ -50,8 +50,8 @@ int hy_rank_output_init(struct hy_rank_output *s, const char *logdir, const Hy__
     return s->logdir && s->names && s->tails && s->piece ? 0 : -ENOMEM;
 }
 
-/* One that cannot be read yet is read from its beginning, when it can. */
-static int go(struct hy_rank_output *s, int64_t since_ms)
+/* A file that cannot be read yet is read from its start later. */
+static int seek_all(struct hy_rank_output *s, int64_t since_ms)
 {
     for (uint32_t i = 0; i < s->ranks; i++)
         for (int which = 0; which < 2; which++) {
@@ -69,12 +69,12 @@ static int go(struct hy_rank_output *s, int64_t since_ms)
 
 int hy_rank_output_near_end(struct hy_rank_output *s)
 {
-    return go(s, 0);
+    return seek_all(s, 0);
 }
 
 int hy_rank_output_since(struct hy_rank_output *s, int64_t wall_ms)
 {
-    return go(s, wall_ms - COARSE_MS);
+    return seek_all(s, wall_ms - COARSE_MS);
 }
 
 void hy_rank_output_done(struct hy_rank_output *s)
@@ -101,7 +101,7 @@ const char *hy_rank_output_current(const struct hy_rank_output *s)
     return *s->current[1] ? s->current[1] : s->current[0]; /* most progress bars are on standard error */
 }
 
-static int look_at(struct hy_rank_output *s, uint32_t rank, int which, bool last, struct hy_out *out)
+static int read_stream(struct hy_rank_output *s, uint32_t rank, int which, bool last, struct hy_out *out)
 {
     hy_cleanup_free char *path = path_of(s->logdir, s->are_nodes, s->names[rank], which);
     struct hy_tail *tail = &s->tails[rank][which];
@@ -130,7 +130,7 @@ int hy_rank_output_read(struct hy_rank_output *s, bool last, struct hy_out *out,
 
     for (uint32_t i = 0; i < s->ranks && rc >= 0; i++)
         for (int which = 0; which < 2 && rc >= 0; which++) {
-            rc = look_at(s, i, which, last, which ? err : out);
+            rc = read_stream(s, i, which, last, which ? err : out);
             more |= rc > 0;
         }
     return rc < 0 ? rc : more;
@@ -165,7 +165,7 @@ int hy_rank_output_show(struct hy_rank_output *s, bool last)
 
 /* ---- last lines ----------------------------------------------------------------------- */
 
-/* Where the last `lines` lines of the text begin. */
+/* The offset of the last `lines` lines. */
 static size_t beginning(const unsigned char *text, size_t n, size_t lines)
 {
     size_t at = n;
@@ -200,8 +200,8 @@ char *hy_last_lines(const char *logdir, const Hy__RunSpec *spec, uint64_t number
 {
     const bool is_node = hy_spec_is_cluster(spec);
     char name[HY_NODE_NAME_MAX];
-    const char *folder = hy_node_name(spec, number, name);
-    hy_cleanup_free char *out = path_of(logdir, is_node, folder, 0), *error = path_of(logdir, is_node, folder, 1);
+    const char *node = hy_node_name(spec, number, name);
+    hy_cleanup_free char *out = path_of(logdir, is_node, node, 0), *error = path_of(logdir, is_node, node, 1);
     hy_cleanup_buf struct hy_buf b;
     const char *text;
     int rc;

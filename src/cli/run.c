@@ -20,7 +20,7 @@
 #include "cli/watch.h"
 #include "driver/driver.h"
 
-/* Short enough to be typed again. */
+/* Short enough to type again. */
 static uint64_t random_seed(void)
 {
     struct hy_rng rng;
@@ -32,8 +32,8 @@ static uint64_t random_seed(void)
     return 1 + hy_rng_below(&rng, 999999999);
 }
 
-/* On standard error: standard output may be for a program. */
-static void say_before(const struct hy_args *args, const Hy__RunSpec *spec)
+/* On standard error, because a program may read standard output. */
+static void print_notes(const struct hy_args *args, const Hy__RunSpec *spec)
 {
     hy_cleanup_out struct hy_out out = {0};
     const char *unused = hy_spec_unused(spec);
@@ -44,18 +44,19 @@ static void say_before(const struct hy_args *args, const Hy__RunSpec *spec)
     hy_out_init(&out, &style);
     if (name) {
         hy_out_tint(&out, HY_YELLOW, "note: ");
+        hy_out_str(&out, "parameter '");
         hy_out_value(&out, name);
-        hy_out_str(&out, " stands nowhere in the command: every value of it gives the same trial (unless "
-                         "that reads $HOPYARD_PARAMS)\n");
+        hy_out_str(&out, "' is not used in the command: all of its values give the same trial, unless the command "
+                         "reads $HOPYARD_PARAMS\n");
     }
     if (style.terminal && !hy_run_takes_lists(spec) && !hy_args_has(args, "seed"))
-        hy_outf(&out, "seed %llu (--seed %llu gives the same trials again)\n", (unsigned long long)spec->seed,
+        hy_outf(&out, "seed %llu (--seed %llu repeats the same trials)\n", (unsigned long long)spec->seed,
                 (unsigned long long)spec->seed);
     if (hy_out_flush(&out, STDERR_FILENO) < 0)
         return;
 }
 
-/* A run inside a trial has the trial's core: it does not wait for another one, which the trial may be holding up. */
+/* A run inside a trial shares the trial's core: waiting for another core, which the trial may hold, could deadlock. */
 static void use_trials_core(Hy__RunSpec *spec)
 {
     if (!getenv("HOPYARD_AGENT"))
@@ -81,11 +82,11 @@ int hy_run_launch(const struct hy_args *args, const Hy__RunSpec *spec, struct hy
     int rc;
 
     *ret = (struct hy_started){.owner = -1, .since_ms = hy_clock_wall_ms()};
-    /* From here on a Ctrl-C must not leave a run behind that nobody knows of. */
+    /* From here on Ctrl-C must not leave a run whose number was never printed. */
     hy_signals_open();
     rc = hy_driver_launch(spec, owned ? &ret->owner : NULL, &ret->run, err);
     if (rc == -EINVAL)
-        err->code = -ECANCELED; /* what was asked for could be; it did not work */
+        err->code = -ECANCELED; /* the usage was valid: this is a failure of the run */
     return rc;
 }
 
@@ -98,7 +99,7 @@ static int start(const struct hy_args *args, const char *project, struct hy_star
         rc = hy_run_prepare(args, project, spec, err);
     if (rc < 0)
         return rc;
-    say_before(args, spec);
+    print_notes(args, spec);
     return hy_run_launch(args, spec, ret, err);
 }
 
@@ -107,27 +108,28 @@ int hy_output_format(const struct hy_args *args, enum hy_output *ret, struct hy_
     bool json = hy_args_has(args, "json"), html = hy_args_has(args, "html");
 
     if (json && html)
-        return hy_err_set(err, -EINVAL, "--json and --html are two ways to tell of it; choose one");
+        return hy_err_set(err, -EINVAL, "--json and --html exclude each other; choose one");
     *ret = json ? HY_OUTPUT_JSON : html ? HY_OUTPUT_HTML : HY_OUTPUT_TEXT;
     return 0;
 }
 
-int hy_run_follow(const struct hy_args *args, const char *project, const struct hy_started *started, enum hy_output form)
+int hy_run_follow(const struct hy_args *args, const char *project, const struct hy_started *started,
+                  enum hy_output form)
 {
     int64_t run = started->run;
-    struct hy_tensorboard_child beside = {.complaints = -1};
+    struct hy_tensorboard_child child = {.complaints = -1};
     bool detach = hy_args_has(args, "detach");
     struct hy_err err = {0};
 
-    /* A run without its TensorBoard is better than none. */
-    if (hy_args_has(args, "tensorboard") && hy_tensorboard_child_start(project, run, detach, &beside, &err) < 0)
+    /* A run without TensorBoard is better than no run. */
+    if (hy_args_has(args, "tensorboard") && hy_tensorboard_child_start(project, run, detach, &child, &err) < 0)
         hy_print_error(args->command->name, &err);
     if (detach)
-        return hy_print_detached(run, form == HY_OUTPUT_JSON, beside.address) < 0 ? HY_EXIT_FAILED : HY_EXIT_OK;
+        return hy_print_detached(run, form == HY_OUTPUT_JSON, child.address) < 0 ? HY_EXIT_FAILED : HY_EXIT_OK;
     return hy_watch(project, run,
                     &(struct hy_watching){.what = args->command->name,
                                           .form = form,
-                                          .aside = beside.complaints,
+                                          .aside = child.complaints,
                                           .all_ranks = hy_args_has(args, "verbose"),
                                           .started = true,
                                           .owner = started->owner,

@@ -18,9 +18,9 @@
 #include "search/search.h"
 
 #define NAME_MAX_BYTES 100
-#define GPUS_MAX 64 /* on one machine, as the schedule has it */
-#define VALUES_MAX (8u * 1024 * 1024) /* all parameters', so that they fit into the driver's HY_SPEC_LIMIT */
-#define PARAMS_MAX (120 << 10)        /* one trial's: Linux has room for 128 KB in HOPYARD_PARAMS */
+#define GPUS_MAX 64 /* on one machine, as in the schedule */
+#define VALUES_MAX (8u * 1024 * 1024) /* of all parameters, so that they fit into the driver's HY_SPEC_LIMIT */
+#define PARAMS_MAX (120 << 10)        /* of one trial: Linux limits an environment variable (HOPYARD_PARAMS) to 128 KB */
 
 void hy_spec_free(Hy__RunSpec *spec)
 {
@@ -44,7 +44,7 @@ static int number(const struct hy_args *args, const char *name, uint64_t least, 
     if (!text)
         return 0;
     if (hy_parse_u64(text, &value) < 0 || value < least || value > most)
-        return hy_err_set(err, -EINVAL, "--%s takes a whole number from %llu to %llu, not '%s'", name,
+        return hy_err_set(err, -EINVAL, "--%s takes an integer from %llu to %llu, not '%s'", name,
                           (unsigned long long)least, (unsigned long long)most, text);
     *ret = value;
     return 0;
@@ -75,7 +75,7 @@ static int fraction(const struct hy_args *args, const char *name, double most, d
     return 0;
 }
 
-/* A share counts in hundredths, rounded down: three thirds fit on one GPU. */
+/* A share is counted in hundredths, rounded down, so that three thirds fit on one GPU. */
 static int gpus(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     const char *text = hy_args_get(args, "gpus");
@@ -86,7 +86,7 @@ static int gpus(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *er
     if (hy_parse_double(text, &value) < 0 || !(value >= 0 && value <= GPUS_MAX) ||
         (value < 1 ? value != 0 && value < 0.01 : value != floor(value)))
         return hy_err_set(err, -EINVAL,
-                          "--gpus takes a whole number up to %d, or a share of one GPU from 0.01 to 0.99, not '%s'",
+                          "--gpus takes an integer up to %d, or a share of one GPU from 0.01 to 0.99, not '%s'",
                           GPUS_MAX, text);
     spec->gpus_said = 1;
     spec->gpu_share = (uint32_t)floor(value * 100 + 1e-9) * 10;
@@ -98,7 +98,7 @@ static int duration(const struct hy_args *args, const char *name, int64_t *ret_m
     const char *text = hy_args_get(args, name);
 
     if (text && (hy_parse_duration(text, ret_ms) < 0 || *ret_ms <= 0))
-        return hy_err_set(err, -EINVAL, "--%s takes a time such as 90s, 15m or 1h, not '%s'", name, text);
+        return hy_err_set(err, -EINVAL, "--%s takes a duration such as 90s, 15m or 1h, not '%s'", name, text);
     return 0;
 }
 
@@ -120,7 +120,8 @@ static int limits(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *
     if (transfer && strcmp(transfer, "none") == 0)
         spec->max_transfer = HY_TRANSFER_UNLIMITED;
     else if (transfer && (hy_parse_size(transfer, &spec->max_transfer) < 0 || spec->max_transfer == 0))
-        return hy_err_set(err, -EINVAL, "--max-transfer takes a size such as 512M or 4G, or 'none', not '%s'", transfer);
+        return hy_err_set(err, -EINVAL, "--max-transfer takes a size such as 512M or 4G, or 'none', not '%s'",
+                          transfer);
     rc = duration(args, "timeout", &spec->timeout_ms, err);
     return rc == 0 ? duration(args, "disk-timeout", &spec->disk_timeout_ms, err) : rc;
 }
@@ -135,24 +136,24 @@ static int check_mix(const struct hy_args *args, struct hy_err *err)
     bool random = hy_args_has(args, "random"), evolve = hy_args_has(args, "evolve");
 
     if (hy_args_has(args, "paired") && !grid)
-        return hy_err_set(err, -EINVAL, "--paired belongs to --grid; give --grid NAME=V,V,… or leave it out");
+        return hy_err_set(err, -EINVAL, "--paired requires --grid; add --grid NAME=V,V,… or remove --paired");
     if (random && evolve)
-        return hy_err_set(err, -EINVAL, "--random and --evolve are two ways to search; choose one");
+        return hy_err_set(err, -EINVAL, "--random and --evolve exclude each other; choose one");
     if (grid && (random || evolve))
         return hy_err_set(err, -EINVAL,
-                          "--grid tries every combination; with --%s write --space instead of --grid",
+                          "--grid cannot be used with --%s; use --space instead of --grid",
                           random ? "random" : "evolve");
     if (grid && space)
         return hy_err_set(err, -EINVAL,
-                          "--grid and --space cannot be mixed; --space belongs to --random N or --evolve");
+                          "--grid and --space exclude each other; --space requires --random N or --evolve");
     if (space && !random && !evolve)
-        return hy_err_set(err, -EINVAL, "--space needs a way to search it: --random N or --evolve");
+        return hy_err_set(err, -EINVAL, "--space requires a search: add --random N or --evolve");
     if (!space && (random || evolve))
-        return hy_err_set(err, -EINVAL, "--%s needs a space to search, as in: --space lr=log:1e-5..1e-1",
+        return hy_err_set(err, -EINVAL, "--%s requires a search space, for example: --space lr=log:1e-5..1e-1",
                           random ? "random" : "evolve");
     for (size_t i = 0; i < HY_COUNT(of_evolve) && !evolve; i++)
         if (hy_args_has(args, of_evolve[i]))
-            return hy_err_set(err, -EINVAL, "--%s belongs to --evolve; add --evolve or leave it out",
+            return hy_err_set(err, -EINVAL, "--%s requires --evolve; add --evolve or remove it",
                               of_evolve[i]);
     return 0;
 }
@@ -162,14 +163,14 @@ int hy_spec_metric(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err 
     const char *max = hy_args_get(args, "max"), *min = hy_args_get(args, "min");
 
     if (max && min)
-        return hy_err_set(err, -EINVAL, "--max and --min cannot both be; a run has one metric");
+        return hy_err_set(err, -EINVAL, "--max and --min exclude each other; a run has one metric");
     if (!max && !min && hy_args_has(args, "evolve"))
-        return hy_err_set(err, -EINVAL, "--evolve needs a metric to go by: --max NAME or --min NAME");
+        return hy_err_set(err, -EINVAL, "--evolve requires a metric: --max NAME or --min NAME");
     if (!max && !min)
         return 0;
     spec->maximize = max != NULL;
     if (strlen(max ? max : min) > HY_NAME_LIMIT)
-        return hy_err_set(err, -EINVAL, "the metric's name may have %u bytes, and has more", HY_NAME_LIMIT);
+        return hy_err_set(err, -EINVAL, "the name of the metric is longer than %u bytes", HY_NAME_LIMIT);
     return hy_spec_set_text(&spec->metric, hy_strdup(max ? max : min), err);
 }
 
@@ -186,8 +187,8 @@ static int strategy(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err
     hy_guess_offer(&guess, "best1bin");
     hy_guess_offer(&guess, "rand1bin");
     if (guess.best)
-        return hy_err_set(err, -EINVAL, "there is no --strategy '%s'; did you mean %s?", text, guess.best);
-    return hy_err_set(err, -EINVAL, "there is no --strategy '%s'; it is best1bin or rand1bin", text);
+        return hy_err_set(err, -EINVAL, "unknown --strategy '%s'; did you mean %s?", text, guess.best);
+    return hy_err_set(err, -EINVAL, "unknown --strategy '%s'; choose best1bin or rand1bin", text);
 }
 
 static int evolution(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
@@ -197,7 +198,7 @@ static int evolution(const struct hy_args *args, Hy__RunSpec *spec, struct hy_er
     spec->kind = HY__RUN_SPEC__KIND__EVOLVE;
     spec->asynchronous = hy_args_has(args, "async");
     if (!hy_args_has(args, "generations"))
-        return hy_err_set(err, -EINVAL, "--evolve needs --generations N (0: until it is stopped)");
+        return hy_err_set(err, -EINVAL, "--evolve requires --generations N (0: unlimited)");
     rc = hy_spec_number(args, "generations", 0, UINT32_MAX, &spec->generations, err);
     if (rc == 0)
         rc = hy_spec_number(args, "population", 1, 1u << 20, &spec->population, err);
@@ -211,27 +212,27 @@ static int read_values(const char *file, struct hy_buf *ret, struct hy_err *err)
     if (rc == -ENOMEM)
         return hy_err_oom(err);
     if (rc == -ENOBUFS)
-        return hy_err_set(err, -EINVAL, "the values of all parameters may have %u MB; '%s' has more",
+        return hy_err_set(err, -EINVAL, "the values of all parameters are larger than %u MB with '%s'",
                           VALUES_MAX >> 20, file);
     if (rc < 0)
         return hy_err_set(
             err, -EINVAL,
-            "cannot read values from '%s': %s (a value that begins with '@' is written as JSON: "
+            "cannot read values from '%s': %s (write a value that starts with '@' as JSON: "
             "[\"@…\"])",
             file, strerror(-rc));
     if (ret->len && memchr(hy_buf_bytes(ret), '\0', ret->len))
-        return hy_err_set(err, -EINVAL, "the values in '%s' are no text: there is a NUL", file);
+        return hy_err_set(err, -EINVAL, "the values in '%s' are not text: they contain a NUL byte", file);
     return 0;
 }
 
-/* What may still be said of parameters. */
+/* The bytes that the remaining parameters may use. */
 static size_t values_left(const Hy__RunSpec *spec)
 {
-    size_t said = 0;
+    size_t used = 0;
 
     for (size_t i = 0; i < spec->n_dims; i++)
-        said += strlen(spec->dims[i]->text);
-    return said < VALUES_MAX ? VALUES_MAX - said : 0;
+        used += strlen(spec->dims[i]->text);
+    return used < VALUES_MAX ? VALUES_MAX - used : 0;
 }
 
 static bool is_blank(uint8_t c)
@@ -247,7 +248,7 @@ static void trim(const char **from, const char **to)
         --*to;
 }
 
-/* A value a line is a list of them: "1\n2\n" as "1,2". JSON may have lines as it likes. */
+/* One value per line becomes a list: "1\n2\n" as "1,2". JSON may contain line breaks anywhere. */
 static int append_values(struct hy_buf *b, const char *from, const char *to)
 {
     int rc = 0;
@@ -256,7 +257,8 @@ static int append_values(struct hy_buf *b, const char *from, const char *to)
     if (from < to && *from == '[')
         return hy_buf_append(b, from, (size_t)(to - from));
     for (bool first = true; rc == 0 && from < to; first = false) {
-        const char *newline = memchr(from, '\n', (size_t)(to - from)), *end = newline ? newline : to, *next = end + (newline != NULL);
+        const char *newline = memchr(from, '\n', (size_t)(to - from)), *end = newline ? newline : to;
+        const char *next = end + (newline != NULL);
 
         trim(&from, &end);
         if ((newline || !first) && end > from && end[-1] == ',')
@@ -270,7 +272,7 @@ static int append_values(struct hy_buf *b, const char *from, const char *to)
     return rc;
 }
 
-/* "NAME=@FILE" as "NAME=" and what the file holds, without the blanks around it. */
+/* Replaces "NAME=@FILE" by "NAME=" and the trimmed content of the file. */
 static int add_file(Hy__RunSpec *spec, const char *text, const char *file, struct hy_err *err)
 {
     int name = (int)strcspn(text, "="), rc;
@@ -320,7 +322,7 @@ static int search(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *
     return rc == 0 && hy_args_has(args, "evolve") ? evolution(args, spec, err) : rc;
 }
 
-/* Makes the search the driver will make, to hear now what is wrong with it. */
+/* Creates the search that the driver will create, to report its errors now. */
 static int try_search(const Hy__RunSpec *spec, const struct hy_space *space, struct hy_err *err)
 {
     struct hy_search_settings settings = hy_run_settings(spec);
@@ -349,7 +351,7 @@ static int check_names(const Hy__RunSpec *spec, const struct hy_space *space, st
     return hy_command_check(argv, names, err);
 }
 
-/* The longest that a value of the dimension can be as JSON. */
+/* The maximal length of a value of the dimension as JSON. */
 static size_t longest(const struct hy_dim *dim)
 {
     size_t most = 32; /* any number */
@@ -371,8 +373,8 @@ static int check_length(const struct hy_space *space, struct hy_err *err)
         if (sum > PARAMS_MAX)
             return hy_err_set(
                 err, -EINVAL,
-                "the values of a trial come to more than %d KB with '%.80s', and it could not be "
-                "started; put long values into files and give their names",
+                "the values of a trial are larger than %d KB with '%.80s', so it could not be started; "
+                "write long values to files and pass the names of the files",
                 PARAMS_MAX >> 10, space->dims[i].name);
     }
     return 0;
@@ -402,10 +404,10 @@ static int command(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err 
     while (args->rest && args->rest[n])
         n++;
     if (n == 0)
-        return hy_err_set(err, -EINVAL, "there is no command; put it %s",
+        return hy_err_set(err, -EINVAL, "missing command; put it %s",
                           args->command->bare_rest
-                              ? "behind the options, as in: hopyard train -np 4 python train.py"
-                              : "behind --, as in: hopyard run --grid lr=0.1,0.01 -- ./train --lr {lr}");
+                              ? "after the options, for example: hopyard train -np 4 python train.py"
+                              : "after --, for example: hopyard run --grid lr=0.1,0.01 -- ./train --lr {lr}");
     return hy_spec_copy_texts(&spec->argv, &spec->n_argv, args->rest, n, err);
 }
 
@@ -426,15 +428,15 @@ static int name_and_place(const struct hy_args *args, Hy__RunSpec *spec, struct 
 
     if (name && hy_parse_u64(name, &port) != -EINVAL)
         return hy_err_set(err, -EINVAL,
-                          "--name cannot be a number, since runs are called by theirs; try: --name run-%s",
+                          "--name cannot be a number, because numbers identify runs; try: --name run-%s",
                           name);
     if (name && (strlen(name) > NAME_MAX_BYTES || *name == '-' || !is_printable(name)))
         return hy_err_set(
             err, -EINVAL,
-            "--name takes up to %d bytes of text, no control characters, no '-' at the beginning",
+            "--name takes up to %d bytes of text without control characters and without '-' at the start",
             NAME_MAX_BYTES);
     if (listen && (hy_parse_u64(colon ? colon + 1 : listen, &port) < 0 || port > 65535 || colon == listen))
-        return hy_err_set(err, -EINVAL, "--listen takes [ADDRESS:]PORT, as in 0.0.0.0:4711, not '%s'",
+        return hy_err_set(err, -EINVAL, "--listen takes [ADDRESS:]PORT such as 0.0.0.0:4711, not '%s'",
                           listen);
     if (name)
         rc = hy_spec_set_text(&spec->name, hy_strdup(name), err);
@@ -451,7 +453,7 @@ static int read_function(const char *name, struct hy_buf *ret, struct hy_err *er
 
     if (rc == -ENOBUFS)
         return hy_err_set(err, -EINVAL,
-                          "the function has more than %u MB with all that it refers to; load large data "
+                          "the function is larger than %u MB with everything it refers to; load large data "
                           "inside of it",
                           HY_FUNCTION_LIMIT >> 20);
     if (rc < 0)
@@ -476,13 +478,13 @@ static int take_function(const char *name, Hy__RunSpec *spec, struct hy_err *err
     return 0;
 }
 
-/* An application's name becomes a folder's. */
+/* An application's ID becomes the name of a directory. */
 static bool is_app_id(const char *text)
 {
     return *text && *text != '.' && strlen(text) <= NAME_MAX_BYTES && !strchr(text, '/') && is_printable(text);
 }
 
-/* For whose next run the agent may wait afterwards, and what that must have in common with this one. */
+/* PID: the client for whose next run the agent may wait afterwards; KEY: identifies the runs that can share it. */
 static int take_standby(const char *text, Hy__RunSpec *spec, struct hy_err *err)
 {
     const char *colon = strchr(text, ':');
@@ -492,7 +494,7 @@ static int take_standby(const char *text, Hy__RunSpec *spec, struct hy_err *err)
     int rc;
 
     if (!number || hy_parse_u64(number, &pid) < 0 || pid == 0 || pid > INT_MAX || hy_mark_format((pid_t)pid, mark) < 0)
-        return hy_err_set(err, -EINVAL, "--standby takes PID:KEY of a process that is there, not '%s'", text);
+        return hy_err_set(err, -EINVAL, "--standby takes PID:KEY of a running process, not '%s'", text);
     rc = hy_spec_set_text(&spec->client, hy_strdup(mark), err);
     return rc < 0 ? rc : hy_spec_set_text(&spec->warm_key, hy_strdup(colon + 1), err);
 }
@@ -510,7 +512,7 @@ static int function(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err
     if (rc == 0 && title)
         rc = hy_spec_set_text(&spec->title, hy_strdup(title), err);
     if (rc == 0 && app_id && !is_app_id(app_id))
-        return hy_err_set(err, -EINVAL, "--app-id names a folder; '%s' cannot be one", app_id);
+        return hy_err_set(err, -EINVAL, "--app-id must be a valid directory name, not '%s'", app_id);
     return rc == 0 && app_id ? hy_spec_set_text(&spec->app_id, hy_strdup(app_id), err) : rc;
 }
 

@@ -16,7 +16,7 @@
 #include "cli/start.h"
 
 #define BAR 40
-#define SPEED "examples_per_second" /* what hvd's callbacks report */
+#define SPEED "examples_per_second" /* reported by the callbacks of hvd */
 
 size_t hy_scaling_steps(uint32_t most, uint32_t ret[HY_SCALING_STEPS])
 {
@@ -28,7 +28,7 @@ size_t hy_scaling_steps(uint32_t most, uint32_t ret[HY_SCALING_STEPS])
     return n;
 }
 
-/* ---- what was reported ----------------------------------------------------------------- */
+/* ---- reported speeds ------------------------------------------------------------------- */
 
 static int by_value(const void *a, const void *b)
 {
@@ -49,16 +49,16 @@ double hy_scaling_median(double *values, size_t count)
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-struct hearing {
+struct measurement {
     const char *metric;
     struct hy_speed *speed;
-    double *values; /* of the attempt at hand */
-    size_t count, room;
+    double *values; /* of the current attempt */
+    size_t count;
     int64_t trial, attempt;
 };
 
-/* One rank's words are complete. */
-static void add_up(struct hearing *h)
+/* All values of a rank are complete. */
+static void add_rank(struct measurement *h)
 {
     double median = hy_scaling_median(h->values, h->count);
 
@@ -71,30 +71,23 @@ static void add_up(struct hearing *h)
 
 static int on_metric(void *arg, const struct hy_metric_row *m)
 {
-    struct hearing *h = arg;
+    struct measurement *h = arg;
 
     if (m->trial != h->trial)
-        add_up(h);
+        add_rank(h);
     if (m->trial != h->trial || m->attempt != h->attempt)
-        h->count = 0; /* an attempt that failed counts for nothing */
+        h->count = 0; /* ignore the values of failed attempts */
     h->trial = m->trial;
     h->attempt = m->attempt;
     if (strcmp(m->name, h->metric) != 0 || !isfinite(m->value))
         return 0;
-    if (h->count == h->room) {
-        size_t room = h->room ? 2 * h->room : 64;
-        double *grown = hy_reallocarray(h->values, room, sizeof *grown);
-
-        if (!grown)
-            return -ENOMEM;
-        h->values = grown;
-        h->room = room;
-    }
+    if (hy_array_grow(h->values, h->count) < 0)
+        return -ENOMEM;
     h->values[h->count++] = m->value;
     return 0;
 }
 
-/* Who reported nothing has perhaps printed it; of a training rank 0's counts. */
+/* A rank that reported nothing may have printed its speed; for a training the value of rank 0 counts. */
 static int on_trial(void *arg, const struct hy_trial_row *row)
 {
     struct hy_speed *speed = arg;
@@ -110,13 +103,13 @@ static int measure(const char *project, const char *metric, bool is_printed, str
                    struct hy_err *err)
 {
     hy_cleanup_store struct hy_store *s = NULL;
-    struct hearing h = {.metric = metric, .speed = speed};
+    struct measurement h = {.metric = metric, .speed = speed};
     int rc = hy_store_open(project, HY_STORE_READ, &s, err);
 
     if (rc == 0)
         rc = hy_store_metric_each(s, speed->run, 0, on_metric, &h, err);
     if (rc >= 0)
-        add_up(&h);
+        add_rank(&h);
     free(h.values);
     if (rc >= 0 && speed->heard == 0 && is_printed)
         rc = hy_store_trial_each(s, speed->run, 0, HY_TRIALS_BY_NUMBER, 0, 0, on_trial, speed, err);
@@ -125,14 +118,14 @@ static int measure(const char *project, const char *metric, bool is_printed, str
     if (!speed->heard)
         return hy_err_set(
             err, -ENODATA,
-            "the ranks of run %lld have not reported '%s'; hvd's callbacks do, and hopyard.report(%s=…) "
-            "does, or name what they report: --metric NAME",
+            "the ranks of run %lld have not reported '%s'; use the callbacks of hvd or hopyard.report(%s=…), "
+            "or name the metric that they report: --metric NAME",
             (long long)speed->run, metric, metric);
     speed->value = speed->value / speed->heard * speed->ranks;
     return 0;
 }
 
-/* ---- how it is shown --------------------------------------------------------------------- */
+/* ---- output -------------------------------------------------------------------------------- */
 
 static double efficiency(const struct hy_speed *speed, const struct hy_speed *one)
 {
@@ -144,11 +137,11 @@ void hy_scaling_head(struct hy_out *out, const char *metric)
     hy_out_tint_on(out, HY_DIM);
     hy_out_str(out, "ranks  efficiency  ");
     hy_out_value(out, metric);
-    hy_out_str(out, " of all of them\n");
+    hy_out_str(out, " of all ranks\n");
     hy_out_tint_off(out, HY_DIM);
 }
 
-/* "████████▌······ 1,234": what there is, and what would be ideal. */
+/* "████████░░░░ 1,234": the measured and the ideal speed. */
 static void bar(struct hy_out *out, double value, double ideal, double longest)
 {
     int full = (int)lround(BAR * value / longest), all = (int)lround(BAR * ideal / longest);
@@ -212,7 +205,7 @@ void hy_scaling_json(struct hy_out *out, const struct hy_speed *speed, const str
     hy_json_line_take(out, o);
 }
 
-/* ---- one after the other ------------------------------------------------------------------ */
+/* ---- the trainings ------------------------------------------------------------------------ */
 
 struct scaling {
     const struct hy_args *args;
@@ -220,11 +213,11 @@ struct scaling {
     Hy__RunSpec *spec;
     bool json;
     struct hy_out out;
-    struct hy_speed one; /* the first, by which the others are measured */
+    struct hy_speed one; /* the first, the reference for the others */
     uint32_t most;
 };
 
-/* Trains with so many ranks. The exit status. */
+/* Runs one training. Returns its exit status. */
 static int step(struct scaling *s, uint32_t ranks, struct hy_err *err)
 {
     struct hy_speed speed = {.ranks = ranks};
@@ -260,7 +253,7 @@ static int check(const struct hy_args *args, enum hy_output form, struct hy_err 
 {
     if (form == HY_OUTPUT_HTML || hy_args_has(args, "detach") || hy_args_has(args, "tensorboard"))
         return hy_err_set(err, -EINVAL,
-                          "--scaling is several trainings; leave --detach, --tensorboard and --html out");
+                          "--scaling runs several trainings; remove --detach, --tensorboard and --html");
     return 0;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `train --scaling`: how the speed of a training grows with its ranks.
+ * `train --scaling`: measures the speed of a training with 1, 2, 4, … ranks.
  *
- * Each rank reports how many examples it does in a second; a training's speed
- * is their sum. (Where only some say theirs, the others are taken to be as
- * fast.) One that is N times as fast with N ranks has 100 %.
+ * Each rank reports its examples per second; the speed of a training is their
+ * sum. (Ranks that report nothing count with the mean of the others.) A training
+ * that is N times as fast with N ranks has an efficiency of 100 %.
  */
 #ifndef HY_CLI_SCALING_H
 #define HY_CLI_SCALING_H
@@ -16,27 +16,26 @@
 struct hy_speed {
     uint32_t ranks;
     int64_t run;
-    double value;   /* of all ranks together */
-    uint32_t heard; /* how many of them have said theirs */
+    double value;   /* sum of all ranks */
+    uint32_t heard; /* number of ranks that have reported */
 };
 
-/* How many ranks to try: 1, 2, 4, … and `most` at last. Returns how many there are. */
+/* The numbers of ranks to measure: 1, 2, 4, … and `most`. Returns how many numbers. */
 #define HY_SCALING_STEPS 33
 size_t hy_scaling_steps(uint32_t most, uint32_t ret[HY_SCALING_STEPS]);
 
-/* What a rank's reports come to: their median, the first aside, which has the
- * start in it. NaN where there are none. Sorts them. */
+/* The median of a rank's reports without the first, which includes the start-up. NaN if empty. Sorts the values. */
 double hy_scaling_median(double *values, size_t count);
 
-/* A line of the plot; `one` is the speed of one rank, and `most` ranks have the longest bar. */
+/* Head and lines of the plot; `one` is the speed of one rank, `most` ranks have the longest bar. */
 void hy_scaling_head(struct hy_out *out, const char *metric);
 void hy_scaling_line(struct hy_out *out, const struct hy_speed *speed, const struct hy_speed *one,
                      uint32_t most);
-/* The same for programs. */
+/* The same as JSON. */
 void hy_scaling_json(struct hy_out *out, const struct hy_speed *speed, const struct hy_speed *one,
                      const char *metric);
 
-/* Runs one training after the other, and plots them. Returns the exit status. */
+/* Runs the trainings one after the other and plots their speeds. Returns the exit status. */
 int hy_scaling(const struct hy_args *args, const char *project, Hy__RunSpec *spec, enum hy_output form);
 
 #endif

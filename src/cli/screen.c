@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A frame is N lines; the cursor rests at the end of the last one. To draw the
- * next frame it goes up to the first line, writes every line and erases what
- * is behind it, and at the end erases what is below. A terminal that became
- * narrower has broken our lines into more rows: how many follows from their
- * widths, so they are kept.
+ * A frame is N lines; the cursor stays at the end of the last one. To draw the
+ * next frame, the cursor moves up to the first line; each line is written and the
+ * rest of its row erased, and finally everything below. A terminal that became
+ * narrower has wrapped the lines of the last frame: the widths are kept to
+ * compute the number of rows.
  */
 #include "cli/screen.h"
 
@@ -65,7 +65,7 @@ static int columns_of(const char *line, size_t n)
 {
     int columns = 0;
 
-    /* Our own lines: printable text and colors, ESC [ … m. */
+    /* Our lines contain only printable text and colors, ESC [ … m. */
     while (n) {
         const char *escape = memchr(line, '\033', n), *m;
         size_t text = escape ? (size_t)(escape - line) : n;
@@ -82,7 +82,7 @@ static int columns_of(const char *line, size_t n)
     return columns;
 }
 
-/* How far up the first row of the last frame is. */
+/* The distance to the first row of the last frame. */
 static int rows_above(const struct hy_screen *s, int width)
 {
     int rows = 0;
@@ -145,7 +145,7 @@ int hy_screen_above(struct hy_screen *s, struct hy_out *lines)
     hy_out_init(&nothing, &(struct hy_style){0});
     if (!text)
         return lines->rc < 0 ? lines->rc : -ENOMEM;
-    /* The frame goes, they stay; the next frame begins below them. */
+    /* The frame is erased, these lines stay; the next frame starts below them. */
     return compose_and_write(s, &nothing, "", text);
 }
 
@@ -156,7 +156,7 @@ void hy_screen_close(struct hy_screen *s)
     if (!s->open)
         return;
     hy_out_init(&nothing, &(struct hy_style){0});
-    /* The lines go, the cursor comes back; a terminal that is gone needs neither. */
+    /* Erase the frame and show the cursor; errors of a closed terminal do not matter. */
     if (in_foreground(s->fd) && compose_and_write(s, &nothing, "", SHOW_CURSOR) < 0)
         errno = 0;
     if (s->changed)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `show` and `best`: what the store knows of a run. */
+/* `show` and `best`: a run as it is in the store. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 
 #define TRIALS_SHOWN 50
 #define DIM_COLUMNS 200
-#define PAGE 500 /* trials that are laid out as one table */
+#define PAGE 500 /* trials per table */
 
 struct showing {
     struct hy_store *store;
@@ -42,7 +42,7 @@ static void label(struct hy_out *out, const char *name)
     hy_out_tint_off(out, HY_DIM);
 }
 
-/* Takes `value`, which may be NULL: then there is nothing to say. */
+/* Takes `value`; NULL prints nothing. */
 static void fact_take(struct hy_out *out, const char *name, char *value)
 {
     if (value && *value) {
@@ -82,7 +82,7 @@ static void title(struct showing *s)
     hy_out_str(&s->out, "\n");
 }
 
-/* A dimension as it was written; a long list is cut, its trials are in the table. */
+/* A dimension as given by the user; a long list is cut, the table has its values. */
 static void dim_words(struct hy_out *out, const char *text)
 {
     hy_cleanup_buf struct hy_buf b;
@@ -144,7 +144,7 @@ static void search_fact(struct showing *s)
     hy_outf(out, "seed %lld\n", (long long)row->seed);
 }
 
-/* Two blanks between those there are. */
+/* Two spaces between the limits that are set. */
 static void limit(struct hy_out *out, bool *some, const char *name, const char *value)
 {
     hy_outf(out, "%s%s %s", *some ? "  " : "", name, value);
@@ -155,7 +155,7 @@ static void limits_fact(struct showing *s)
 {
     const Hy__RunSpec *spec = s->info.spec;
     uint32_t parallel =
-        spec && !s->info.row.ranks ? spec->parallel : 0; /* of a training it says nothing new */
+        spec && !s->info.row.ranks ? spec->parallel : 0; /* redundant for a training */
     bool some = false;
     char text[40];
 
@@ -216,8 +216,8 @@ static int head(struct showing *s, struct hy_err *err)
     fact(&s->out, "message", row->message);
     if (row->state == HY_RUN_RUNNING && !s->info.alive) {
         label(&s->out, "");
-        hy_outf(&s->out, "its driver is gone%s\n",
-                hy_resume_clause(hy_run_resume(s->info.spec), row->id, "; `", "` goes on", text, sizeof text));
+        hy_outf(&s->out, "its driver has exited%s\n",
+                hy_resume_clause(hy_run_resume(s->info.spec), row->id, "; `", "` continues it", text, sizeof text));
     }
     fact_take(&s->out, "command", hy_command_text(row->command));
     fact(&s->out, "folder", s->info.spec ? s->info.spec->cwd : NULL);
@@ -258,7 +258,7 @@ static int on_attempt(void *arg, const struct hy_attempt_row *a)
     return out->rc;
 }
 
-/* How failed trials that were tried more than once went, below the table. */
+/* Lists the attempts of failed trials with retries below the table. */
 static int attempts(struct showing *s, struct hy_err *err)
 {
     int rc = 0;
@@ -310,8 +310,8 @@ static int on_trial(void *arg, const struct hy_trial_row *row)
     return 0;
 }
 
-/* Page by page, so that a hundred thousand trials need no more memory than one
- * page; but in one walk, so that a run that goes on meanwhile confuses nothing. */
+/* Page by page, so that memory does not grow with the number of trials; but in one query, so that the list is
+ * consistent while the run continues. */
 static int table(struct showing *s, struct hy_err *err)
 {
     int rc;
@@ -333,19 +333,19 @@ static int show_text(struct showing *s, struct hy_err *err)
     if (rc == 0)
         rc = table(s, err);
     if (rc == 0 && known(&s->info.counts) > s->shown)
-        hy_outf(&s->out, "and %lld more: --trials all lists them\n",
+        hy_outf(&s->out, "and %lld more: use --trials all to list them\n",
                 (long long)(known(&s->info.counts) - s->shown));
     return rc < 0 ? rc : hy_out_flush(&s->out, STDOUT_FILENO);
 }
 
-/* ---- the same for programs --------------------------------------------------------- */
+/* ---- JSON -------------------------------------------------------------------------------- */
 
 struct last_values {
     json_t *values;
     int64_t attempt;
 };
 
-/* Values of an attempt that failed are no values of the trial. */
+/* Only the values of the last attempt count. */
 static int on_metric(void *arg, const struct hy_metric_row *m)
 {
     hy_cleanup_json json_t *name = hy_json_text(m->name);
@@ -359,10 +359,10 @@ static int on_metric(void *arg, const struct hy_metric_row *m)
 
 static int on_detail(void *arg, const struct hy_attempt_row *a)
 {
-    return hy_json_set(arg, "detail", hy_json_text(a->detail)); /* of the last one */
+    return hy_json_set(arg, "detail", hy_json_text(a->detail)); /* the last attempt wins */
 }
 
-/* What a list of trials does not have: the last value of each metric, and how it failed at length. */
+/* Adds what a row of trials does not have: the last value of each metric, and the detailed reason of a failure. */
 static int add_rest(struct showing *s, const struct hy_trial_row *row, json_t *trial)
 {
     int64_t run = s->info.row.id;
@@ -433,7 +433,7 @@ static int open_showing(struct showing *s, const struct hy_args *args, struct hy
     if (trials && strcmp(trials, "all") == 0)
         limit = 0;
     else if (trials && (hy_parse_u64(trials, &limit) < 0 || limit == 0 || limit > INT64_MAX))
-        return hy_err_set(err, -EINVAL, "--trials takes a number from 1 on, or all; not '%s'", trials);
+        return hy_err_set(err, -EINVAL, "--trials takes a number greater than 0, or all, not '%s'", trials);
     s->limit = (int64_t)limit;
     rc = hy_project_store(args, HY_STORE_READ, &s->store, err);
     if (rc == 0)
@@ -453,7 +453,7 @@ static int close_showing(struct showing *s, const struct hy_args *args, int rc, 
     hy_run_info_done(&s->info);
     hy_store_close(s->store);
     if (rc < 0 && !err->code)
-        hy_err_sys(err, rc, "cannot print it");
+        hy_err_sys(err, rc, "cannot write to standard output");
     return rc < 0 ? hy_cmd_failed(args, err) : HY_EXIT_OK;
 }
 
@@ -512,10 +512,10 @@ static int best(struct showing *s, const struct hy_args *args, struct hy_err *er
 
     if (!s->info.row.metric)
         return hy_err_set(err, -EINVAL,
-                          "run %lld has no metric to go by; give --max NAME or --min NAME to 'hopyard run'",
+                          "run %lld has no metric; start runs with --max NAME or --min NAME",
                           run);
     if (!s->info.counts.best_trial)
-        return hy_err_set(err, -ENODATA, "no trial of run %lld has come to a value yet", run);
+        return hy_err_set(err, -ENODATA, "no trial of run %lld has a value yet", run);
     rc = hy_store_trial_each(s->store, run, s->info.counts.best_trial, HY_TRIALS_BY_NUMBER, 0, 1,
                              hy_args_has(args, "json") ? on_best_json : on_best, s, err);
     return rc < 0 ? rc : hy_out_flush(&s->out, STDOUT_FILENO);

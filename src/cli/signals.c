@@ -17,7 +17,7 @@ static void on_signal(int signal)
     unsigned char byte = (unsigned char)signal;
     int saved = errno;
 
-    /* A full pipe means that 65,536 signals wait already: this one adds nothing. */
+    /* With a full pipe 65,536 signals are pending already: this one can be dropped. */
     if (write(ends[1], &byte, 1) < 0)
         errno = saved;
     errno = saved;
@@ -40,7 +40,7 @@ int hy_signals_open(void)
     for (size_t i = 0; i < HY_COUNT(caught); i++) {
         struct sigaction old;
 
-        /* What was ignored stays so (nohup, a shell's background job). */
+        /* Ignored signals stay ignored (nohup, background jobs of a shell). */
         if (sigaction(caught[i], NULL, &old) == 0 && old.sa_handler == SIG_IGN && caught[i] != SIGWINCH)
             continue;
         sigaction(caught[i], &action, NULL);

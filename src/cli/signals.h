@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Signals as bytes of a pipe, for a loop that polls. Handlers rather than a
- * mask: what we start (a driver, git) begins with everything at its default.
+ * Signals as bytes of a pipe, for poll loops. Handlers instead of a signal mask
+ * (signalfd), because child processes (a driver, git) would inherit the mask.
  */
 #ifndef HY_CLI_SIGNALS_H
 #define HY_CLI_SIGNALS_H
@@ -12,9 +12,9 @@
  * open), or -Exxx. A second call returns the same fd.
  */
 int hy_signals_open(void);
-/* The next signal that came, 0 when there is none. */
+/* The next pending signal, or 0. */
 int hy_signals_next(void);
-/* Everything at its default again; for dying of a signal, too. */
+/* Restores the default actions, for example to die of a signal. */
 void hy_signals_close(void);
 
 #endif

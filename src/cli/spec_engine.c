@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run on a Spark cluster: which, how much of it, and where its executors reach us. */
+/* Options for runs on Spark: the cluster, its executors, and the address at which they reach this machine. */
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -15,11 +15,11 @@
 #include "schedule/schedule.h"
 
 #define EXECUTORS_MAX 10000
-#define ELSEWHERE "203.0.113.1" /* of no machine, for documentation: nothing is sent there */
-#define SESSION "session" /* who has asked for the run has one, and supplies agents */
+#define ELSEWHERE "203.0.113.1" /* reserved for documentation (RFC 5737); nothing is sent there */
+#define SESSION "session" /* the client has a SparkSession and supplies agents */
 
-/* "spark://a:7077,b:7077": the host that comes first; otherwise this machine's own name. */
-static char *far_host(const char *master)
+/* The first host of "spark://a:7077,b:7077"; otherwise the name of this machine. */
+static char *master_host(const char *master)
 {
     const char *host = strncmp(master, "spark://", 8) == 0 ? master + 8 : NULL;
     char name[256] = "localhost";
@@ -30,8 +30,8 @@ static char *far_host(const char *master)
     return hy_strdup(name);
 }
 
-/* The address of ours from which that host is reached: nothing is sent. */
-static int near_address(const char *host, char *ret, size_t size)
+/* The local address of the route to a host. Connects a datagram socket, which sends nothing. */
+static int local_address(const char *host, char *ret, size_t size)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *found = NULL;
     struct sockaddr_storage own;
@@ -55,29 +55,31 @@ static bool is_loopback(const char *text)
     return strncmp(text, "127.", 4) == 0 || strcmp(text, "::1") == 0;
 }
 
-/* Debian calls a machine 127.0.1.1 on that machine: the cluster's others need the address on the way to them. A machine
- * that has no way has the cluster on itself. */
-static int outward(const char *master, char *address, size_t size)
+/* Debian resolves a machine's own name to 127.0.1.1, which other machines cannot use: takes the address of the default
+ * route instead. Without a route the cluster must be on this machine. */
+static int replace_loopback(const char *master, char *address, size_t size)
 {
     char other[NI_MAXHOST] = "";
 
-    if (strncmp(master, "spark://", 8) == 0 || !is_loopback(address) || near_address(ELSEWHERE, other, sizeof other) < 0)
+    if (strncmp(master, "spark://", 8) == 0 || !is_loopback(address) ||
+        local_address(ELSEWHERE, other, sizeof other) < 0)
         return 0;
     return snprintf(address, size, "%s", other) < (int)size ? 0 : -ENAMETOOLONG;
 }
 
 static int address(const struct hy_args *args, const char *master, Hy__RunSpec *spec, struct hy_err *err)
 {
-    const char *said = hy_args_get(args, "address");
-    hy_cleanup_free char *host = said ? NULL : far_host(master);
+    const char *given = hy_args_get(args, "address");
+    hy_cleanup_free char *host = given ? NULL : master_host(master);
     char found[NI_MAXHOST] = "";
 
-    if (said)
-        return hy_spec_set_text(&spec->address, hy_strdup(said), err);
+    if (given)
+        return hy_spec_set_text(&spec->address, hy_strdup(given), err);
     if (!host)
         return hy_err_oom(err);
-    if (near_address(host, found, sizeof found) < 0 || outward(master, found, sizeof found) < 0)
-        return hy_err_set(err, -EINVAL, "'%s' cannot be found, so say by --address where executors reach this machine",
+    if (local_address(host, found, sizeof found) < 0 || replace_loopback(master, found, sizeof found) < 0)
+        return hy_err_set(err, -EINVAL,
+                          "cannot resolve '%s'; set the address at which executors reach this machine with --address",
                           host);
     return hy_spec_set_text(&spec->address, hy_strdup(found), err);
 }
@@ -91,8 +93,8 @@ static int python(Hy__RunSpec *spec, struct hy_err *err)
     if (rc == -ENOMEM)
         return rc;
     if (rc < 0)
-        return hy_err_set(err, -EINVAL, "a Spark session needs a Python with hopyard and pyspark; let $HOPYARD_PYTHON say "
-                          "which");
+        return hy_err_set(err, -EINVAL,
+                          "a Spark session needs a Python with hopyard and pyspark; set $HOPYARD_PYTHON to its path");
     return hy_spec_set_text(&spec->python, path, err);
 }
 
@@ -101,14 +103,14 @@ static bool is_master(const char *text)
     return strncmp(text, "spark://", 8) == 0 || strcmp(text, "yarn") == 0 || strncmp(text, "k8s://", 6) == 0;
 }
 
-/* What says something only of an engine that is not named. */
-static int lonely(const struct hy_args *args, struct hy_err *err)
+/* Refuses options that require --engine. */
+static int check_no_engine_options(const struct hy_args *args, struct hy_err *err)
 {
     static const char *const options[] = {"executors", "executor-memory", "executor-gpus", "address"};
 
     for (size_t i = 0; i < HY_COUNT(options); i++)
         if (hy_args_has(args, options[i]))
-            return hy_err_set(err, -EINVAL, "--%s belongs to --engine spark://HOST:PORT or yarn", options[i]);
+            return hy_err_set(err, -EINVAL, "--%s requires --engine spark://HOST:PORT or yarn", options[i]);
     return 0;
 }
 
@@ -128,11 +130,11 @@ int hy_spec_engine(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err 
     int rc;
 
     if (!master)
-        return lonely(args, err);
+        return check_no_engine_options(args, err);
     if (!has_session && !is_master(master))
         return hy_err_set(err, -EINVAL, "--engine takes spark://HOST:PORT or yarn, not '%s'", master);
     if (spec->n_hosts || spec->listen[0])
-        return hy_err_set(err, -EINVAL, "a run is on hosts or on Spark; leave --hosts and --listen out");
+        return hy_err_set(err, -EINVAL, "--engine cannot be used with --hosts or --listen; remove them");
     rc = executors(args, spec, err);
     if (rc == 0)
         rc = address(args, master, spec, err);

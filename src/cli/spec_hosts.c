@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The machines of a run, as the user names them. */
+/* Parses --hosts and host files. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,10 +25,10 @@ static int one_host(Hy__RunSpec *spec, const char *text, size_t n, struct hy_err
         return hy_err_oom(err);
     if (host == 0 || *text == '-' || strcspn(whole, " \t\r\n'\"\\") != n ||
         (close && !memchr(text, '[', host)))
-        return hy_err_set(err, -EINVAL, "--hosts takes HOST[:SLOTS],…, as in a:4,b:2; '%s' is no host",
+        return hy_err_set(err, -EINVAL, "--hosts takes HOST[:SLOTS],… such as a:4,b:2; '%s' is not a valid host",
                           whole);
     if (colon && strchr(whole + host + 1, ':'))
-        return hy_err_set(err, -EINVAL, "--hosts: put an IPv6 address in brackets, as in [%s]:2", whole);
+        return hy_err_set(err, -EINVAL, "--hosts: write an IPv6 address in brackets, for example [%s]:2", whole);
     if ((close && close + 1 < text + n && !colon) ||
         (colon && (hy_parse_u64(whole + host + 1, &slots) < 0 || slots < 1 || slots > 65536)))
         return hy_err_set(err, -EINVAL, "--hosts: the slots of '%s' must be a number from 1 to 65536", whole);
@@ -55,11 +55,11 @@ int hy_spec_hosts(Hy__RunSpec *spec, const char *text, struct hy_err *err)
     return rc;
 }
 
-/* ---- a file of them -------------------------------------------------------------------- */
+/* ---- host files ---------------------------------------------------------------------------- */
 
 #define FILE_MAX (1u << 20)
 
-/* "a slots=4", what horovodrun and mpirun read, as "a:4"; anything else stays as it is. */
+/* Converts "a slots=4", the format of horovodrun and mpirun, to "a:4". */
 static int one_line(Hy__RunSpec *spec, char *line, struct hy_err *err)
 {
     char *rest, *host = strtok_r(line, " \t\r", &rest), *word;
@@ -69,7 +69,7 @@ static int one_line(Hy__RunSpec *spec, char *line, struct hy_err *err)
         return 0;
     word = strtok_r(NULL, " \t\r", &rest);
     if (word && strncmp(word, "slots=", 6) != 0)
-        return hy_err_set(err, -EINVAL, "'%s' is not understood; a line is: HOST slots=N", word);
+        return hy_err_set(err, -EINVAL, "invalid '%s'; write lines as: HOST slots=N", word);
     entry = word ? hy_asprintf("%s:%s", host, word + 6) : hy_strdup(host);
     return entry ? one_host(spec, entry, strlen(entry), err) : hy_err_oom(err);
 }
@@ -85,7 +85,7 @@ static int each_line(Hy__RunSpec *spec, const char *file, char *text, struct hy_
         if (rc < 0)
             return hy_err_wrap(err, "%s, line %d", file, number);
     }
-    return spec->n_hosts ? 0 : hy_err_set(err, -EINVAL, "%s names no host; a line is: HOST slots=N", file);
+    return spec->n_hosts ? 0 : hy_err_set(err, -EINVAL, "%s contains no hosts; write lines as: HOST slots=N", file);
 }
 
 int hy_spec_hostfile(Hy__RunSpec *spec, const char *file, struct hy_err *err)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files that turn options into a RunSpec share (run_spec.c,
- * train_spec.c, spec_hosts.c, spec_engine.c). All return 0, -EINVAL with a
- * message, or -ENOMEM.
+ * Shared by the files that convert options to a RunSpec (run_spec.c,
+ * train_spec.c, spec_hosts.c, spec_engine.c). All functions return 0, -EINVAL
+ * with a message, or -ENOMEM.
  */
 #ifndef HY_CLI_SPEC_INTERNAL_H
 #define HY_CLI_SPEC_INTERNAL_H
@@ -10,7 +10,7 @@
 #include "cli/options.h"
 #include "client/client.h"
 
-/* The number that an option gives; *ret stays when it was not given. */
+/* Parses the number of an option; *ret stays unchanged if it was not given. */
 int hy_spec_number(const struct hy_args *args, const char *name, uint32_t least, uint32_t most, uint32_t *ret,
                    struct hy_err *err);
 /* --max and --min. */

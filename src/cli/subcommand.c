@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A command with commands of its own: `hopyard fs ls`, `hopyard records head`. */
+/* Commands with subcommands: `hopyard fs ls`, `hopyard records head`. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,18 +7,19 @@
 #include "cli/cli.h"
 #include "cli/commands.h"
 
-/* "fs ls" is "ls" to those who have said "fs". */
-static const char *own_name(const struct hy_command *group, const struct hy_command *c)
+/* "ls" of "fs ls". */
+static const char *short_name(const struct hy_command *group, const struct hy_command *c)
 {
     return c->name + strlen(group->name) + 1;
 }
 
-/* "ls", and "-ls" as people write behind `hdfs dfs`. */
-static const struct hy_command *find(const struct hy_command *group, const struct hy_command *commands, const char *name)
+/* "ls", or "-ls" as after `hdfs dfs`. */
+static const struct hy_command *find(const struct hy_command *group, const struct hy_command *commands,
+                                     const char *name)
 {
     name += *name == '-';
     for (const struct hy_command *c = commands; c->name; c++)
-        if (strcmp(own_name(group, c), name) == 0)
+        if (strcmp(short_name(group, c), name) == 0)
             return c;
     return NULL;
 }
@@ -30,11 +31,11 @@ static int unknown(const struct hy_command *group, const struct hy_command *comm
 
     hy_guess_init(&guess, name);
     for (const struct hy_command *c = commands; c->name; c++)
-        hy_guess_offer(&guess, own_name(group, c));
+        hy_guess_offer(&guess, short_name(group, c));
     if (guess.best)
-        hy_err_set(&err, -EINVAL, "there is no command '%s'; did you mean '%s'?", name, guess.best);
+        hy_err_set(&err, -EINVAL, "unknown command '%s'; did you mean '%s'?", name, guess.best);
     else
-        hy_err_set(&err, -EINVAL, "there is no command '%s'; 'hopyard %s --help' shows those there are", name, group->name);
+        hy_err_set(&err, -EINVAL, "unknown command '%s'; 'hopyard %s --help' lists the commands", name, group->name);
     hy_print_error(group->name, &err);
     return HY_EXIT_USAGE;
 }

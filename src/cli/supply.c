@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `hopyard supply`: between a driver and a program that starts agents for it,
- * since only that can: a Python process with a SparkSession. JSON, a line each.
+ * `hopyard supply`: connects a driver to a program that starts agents for it,
+ * because only that program can: a Python process with a SparkSession. Messages
+ * are lines of JSON.
  *
  *   out   {"start": 3, "name": "agent 3", "identity": "…", "key": "…", "join": "HOST:PORT"}
  *         {"stop": 3}
- *   in    {"offer": 4, "what": "Spark app-1", "note": "", "more": false, "parallel": 0}; again when it is another number
- *         {"over": 3, "why": "executor 1 on b was lost"}; with "lives": true its end is its link's,
- *         with "died": true a signal has ended it while its executor lived
+ *   in    {"offer": 4, "what": "Spark app-1", "note": "", "more": false, "parallel": 0}; again when the number changes
+ *         {"over": 3, "why": "executor 1 on b was lost"}; with "lives": true the agent ends with its connection,
+ *         with "died": true a signal killed it while its executor stayed up
  *
- * The end of standard input is that of the program, and so ours; the driver's
- * end is exit status 0.
+ * The command exits when the program closes standard input, and with status 0
+ * when the driver exits.
  */
 #include <errno.h>
 #include <poll.h>
@@ -32,11 +33,11 @@
 
 struct supply {
     int driver;
-    struct hy_buf rest, message; /* of the driver's words */
-    struct hy_buf line;          /* of the program's */
+    struct hy_buf rest, message; /* from the driver */
+    struct hy_buf line;          /* from the program */
 };
 
-static int pass_on(const Hy__ClientAnswer *answer, struct hy_err *err)
+static int forward(const Hy__ClientAnswer *answer, struct hy_err *err)
 {
     hy_cleanup_out struct hy_out out = {0};
     struct hy_style style = {0};
@@ -50,14 +51,14 @@ static int pass_on(const Hy__ClientAnswer *answer, struct hy_err *err)
     return hy_out_flush(&out, STDOUT_FILENO);
 }
 
-/* All that has come. 1: there may be more; 0: the driver has ended. */
-static int hear_driver(struct supply *s, struct hy_err *err)
+/* Forwards all messages that have arrived. 1: there may be more; 0: the driver has exited. */
+static int read_driver(struct supply *s, struct hy_err *err)
 {
     Hy__ClientAnswer *answer;
     int rc;
 
     while ((rc = hy_client_next(s->driver, &s->rest, &s->message, 0, &answer)) > 0) {
-        rc = pass_on(answer, err);
+        rc = forward(answer, err);
         hy__client_answer__free_unpacked(answer, &hy_proto_memory);
         if (rc < 0)
             return rc;
@@ -67,19 +68,18 @@ static int hear_driver(struct supply *s, struct hy_err *err)
 
 static int take_line(struct supply *s, const char *text, size_t n)
 {
-    struct hy_supply_line word;
-    int rc = hy_supply_parse(text, n, &word);
+    struct hy_supply_line line;
+    int rc = hy_supply_parse(text, n, &line);
 
     if (rc < 0)
         return rc;
-    rc = word.is_offer ? hy_client_supply(s->driver, &word.offer)
-                       : hy_client_agent_ended(s->driver, &word);
-    hy_supply_line_done(&word);
+    rc = line.is_offer ? hy_client_supply(s->driver, &line.offer) : hy_client_agent_ended(s->driver, &line);
+    hy_supply_line_done(&line);
     return rc;
 }
 
 /* 1: there may be more; 0: the program has ended. */
-static int hear_program(struct supply *s)
+static int read_program(struct supply *s)
 {
     uint8_t *room = hy_buf_reserve(&s->line, 4096);
     ssize_t n = room ? read(STDIN_FILENO, room, 4096) : -1;
@@ -110,9 +110,9 @@ static int supply(struct supply *s, struct hy_err *err)
         if (poll(fds, HY_COUNT(fds), -1) < 0 && errno != EINTR)
             return -errno;
         if (fds[1].revents)
-            rc = hear_program(s);
+            rc = read_program(s);
         if (rc > 0 && fds[0].revents)
-            rc = hear_driver(s, err);
+            rc = read_driver(s, err);
     }
     return rc;
 }
@@ -147,7 +147,7 @@ int hy_cmd_supply(const struct hy_args *args)
     if (rc == 0)
         rc = supply(&s, &err);
     if (rc < 0 && !err.code)
-        hy_err_sys(&err, rc, "cannot go on between the driver and who starts its agents");
+        hy_err_sys(&err, rc, "the connection between the driver and the program that starts its agents failed");
     hy_close_at(&s.driver);
     hy_buf_done(&s.rest);
     hy_buf_done(&s.message);

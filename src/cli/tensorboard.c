@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tensorboard`: a TensorBoard as our child, for a run or a folder.
+ * `tensorboard`: runs TensorBoard as a child process, for a run or a directory.
  *
- *   port reserved ─► address printed ─► child started ─► it listens ─► driver told
+ *   port reserved ─► address printed ─► child started ─► child listens ─► address sent to the driver
  *
- * It ends with its child, its owner, or a signal, whichever comes first; the
- * child ends with us, even when we are killed.
+ * The command exits with its child, its owner, or a signal, whichever is first;
+ * the child exits with the command, even when that is killed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,28 +35,28 @@
 #include "fs/fs.h"
 
 #define NICENESS 10
-#define PROBE_MS 100        /* how often we look whether it listens */
-#define GRACE_MS 2000       /* for the child to tidy up before it is killed */
-#define CHATTER_MAX 16384   /* of what it printed last */
+#define PROBE_MS 100        /* between checks whether the child listens */
+#define GRACE_MS 2000       /* from SIGTERM to SIGKILL */
+#define CHATTER_MAX 16384   /* bytes kept of the child's output */
 #define CHATTER_CHUNK 4096
 
-/* ---- what to show -------------------------------------------------------------- */
+/* ---- the directory to show -------------------------------------------------------- */
 
 struct target {
-    char *folder;           /* absolute */
-    struct hy_store *store; /* NULL: no run, but a folder */
+    char *directory;        /* absolute */
+    struct hy_store *store; /* NULL: a directory without a run */
     struct hy_run_info info; /* of the run */
 };
 
 static void target_done(struct target *t)
 {
-    free(t->folder);
+    free(t->directory);
     hy_run_info_done(&t->info);
     hy_store_close(t->store);
     *t = (struct target){0};
 }
 
-static bool is_folder(const char *path)
+static bool is_directory(const char *path)
 {
     struct stat st;
 
@@ -70,7 +70,7 @@ static bool is_number(const char *word)
     return hy_parse_u64(word, &number) == 0;
 }
 
-/* A run of the same name is not shown: says how to get at it. */
+/* If a run has the same name, prints how to show that run instead. */
 static void mention_run(const struct hy_args *args, const char *word)
 {
     hy_cleanup_store struct hy_store *s = NULL;
@@ -80,22 +80,22 @@ static void mention_run(const struct hy_args *args, const char *word)
     if (hy_project_store(args, HY_STORE_READ, &s, &err) < 0 || hy_store_run_find(s, word, &run, &err) < 0)
         return;
     hy_err_set(&err, -EEXIST,
-               "'%s' is a folder here, and that is shown; for the run of that name: hopyard tensorboard %lld",
+               "showing the directory '%s'; for the run of that name, use: hopyard tensorboard %lld",
                word, (long long)run);
     hy_print_error(args->command->name, &err);
 }
 
-static int target_folder(const struct hy_args *args, const char *word, struct target *ret, struct hy_err *err)
+static int target_directory(const struct hy_args *args, const char *word, struct target *ret, struct hy_err *err)
 {
-    ret->folder = realpath(word, NULL);
-    if (!ret->folder)
-        return hy_err_sys(err, -errno, "cannot find the folder '%s'", word);
+    ret->directory = realpath(word, NULL);
+    if (!ret->directory)
+        return hy_err_sys(err, -errno, "cannot find the directory '%s'", word);
     if (!strchr(word, '/'))
         mention_run(args, word);
     return 0;
 }
 
-/* TensorBoard reads it by itself, with hopyard's file system in its TensorFlow. */
+/* TensorBoard reads the URL itself, through hopyard's file system plugin for TensorFlow. */
 static int target_url(const char *word, struct target *ret, struct hy_err *err)
 {
     hy_cleanup_fs_info struct hy_fs_info info = {0};
@@ -104,9 +104,9 @@ static int target_url(const char *word, struct target *ret, struct hy_err *err)
     if (rc < 0)
         return rc;
     if (!info.is_dir)
-        return hy_err_set(err, -ENOTDIR, "%s is a file, no folder of event files", word);
-    ret->folder = hy_strdup(word);
-    return ret->folder ? 0 : hy_err_oom(err);
+        return hy_err_set(err, -ENOTDIR, "%s is a file, not a directory of event files", word);
+    ret->directory = hy_strdup(word);
+    return ret->directory ? 0 : hy_err_oom(err);
 }
 
 static int target_run(const struct hy_args *args, const char *word, struct target *ret, struct hy_err *err)
@@ -115,37 +115,37 @@ static int target_run(const struct hy_args *args, const char *word, struct targe
 
     if (rc == 0)
         rc = hy_run_info_find(ret->store, word, &ret->info, err);
-    if (rc == -ENOENT && word && is_folder(word))
-        return hy_err_set(err, rc, "there is no run %s; for the folder: hopyard tensorboard ./%s", word, word);
+    if (rc == -ENOENT && word && is_directory(word))
+        return hy_err_set(err, rc, "run %s does not exist; for the directory, use: hopyard tensorboard ./%s", word, word);
     if (rc < 0)
         return rc;
-    if (!ret->info.row.logdir || !is_folder(ret->info.row.logdir))
-        return hy_err_set(err, -ENOENT, "run %lld has no log folder any more (it was '%s')",
+    if (!ret->info.row.logdir || !is_directory(ret->info.row.logdir))
+        return hy_err_set(err, -ENOENT, "the log directory of run %lld does not exist any more (it was '%s')",
                           (long long)ret->info.row.id, ret->info.row.logdir ? ret->info.row.logdir : "");
-    ret->folder = hy_strdup(ret->info.row.logdir);
-    return ret->folder ? 0 : hy_err_oom(err);
+    ret->directory = hy_strdup(ret->info.row.logdir);
+    return ret->directory ? 0 : hy_err_oom(err);
 }
 
-/* A number is a run's, whatever folders there are: programs rely on it. */
+/* A number is always a run, even if a directory has that name: programs rely on it. */
 static int find_target(const struct hy_args *args, struct target *ret, struct hy_err *err)
 {
     const char *word = hy_args_word(args, 0);
 
     if (word && strstr(word, "://"))
         return target_url(word, ret, err);
-    if (word && !is_number(word) && is_folder(word))
-        return target_folder(args, word, ret, err);
+    if (word && !is_number(word) && is_directory(word))
+        return target_directory(args, word, ret, err);
     return target_run(args, word, ret, err);
 }
 
-/* ---- with which TensorBoard ------------------------------------------------------ */
+/* ---- the TensorBoard program ------------------------------------------------------ */
 
 struct viewer {
     char *program;
-    bool is_python; /* it is to be given the module's name */
+    bool is_python; /* run with -m tensorboard.main */
 };
 
-/* What another user's store says is looked at, not started. */
+/* Programs named in another user's store are not executed. */
 static bool is_ours(const struct hy_store *s)
 {
     struct stat st;
@@ -153,7 +153,7 @@ static bool is_ours(const struct hy_store *s)
     return s && stat(hy_store_dir_path(s), &st) == 0 && st.st_uid == geteuid();
 }
 
-/* The interpreter the run's trials use: what they log, its TensorBoard can read. */
+/* The interpreter of the run's trials: its TensorBoard can read what they log. */
 static const char *python_of(const struct target *t)
 {
     const Hy__RunSpec *spec = t->info.spec;
@@ -168,7 +168,7 @@ static int find_viewer(const struct target *t, struct viewer *ret, struct hy_err
     struct hy_err ignored = {0};
 
     if (!here)
-        return hy_err_sys(err, -errno, "cannot tell which folder this is");
+        return hy_err_sys(err, -errno, "cannot determine the current directory");
     ret->is_python = true;
     if (own && hy_find_program(own, t->info.spec->cwd, path, &ret->program, &ignored) == 0)
         return 0;
@@ -184,20 +184,21 @@ static int find_viewer(const struct target *t, struct viewer *ret, struct hy_err
     if (hy_find_program("python3", here, path, &ret->program, &ignored) == 0)
         return 0;
     return hy_err_set(err, -ENOENT,
-                      "there is neither tensorboard nor python3 in PATH; install TensorBoard (pip install "
-                      "tensorboard), or let $HOPYARD_PYTHON say which python has it");
+                      "neither tensorboard nor python3 is in PATH; install TensorBoard (pip install tensorboard), or "
+                      "set $HOPYARD_PYTHON to a Python that has it");
 }
 
 static int not_installed(const struct viewer *v, struct hy_err *err)
 {
-    return hy_err_set(err, -ENOENT, "TensorBoard is not installed for %s; install it with: %s -m pip install tensorboard",
-                      v->program, v->program);
+    return hy_err_set(err, -ENOENT,
+                      "TensorBoard is not installed for %s; install it with: %s -m pip install tensorboard", v->program,
+                      v->program);
 }
 
 /* ---- the process ------------------------------------------------------------------- */
 
 struct server {
-    const char *what; /* our command, for complaints */
+    const char *what; /* the command's name for error messages */
     struct target target;
     struct viewer viewer;
     struct hy_port port;
@@ -205,7 +206,7 @@ struct server {
     pid_t child;
     int child_fd, owner_fd, chatter_fd, driver_fd; /* -1: none */
     int signals;
-    struct hy_buf chatter; /* the end of what the child has printed */
+    struct hy_buf chatter; /* the end of the child's output */
     bool listens, over;
     int status;
 };
@@ -217,19 +218,19 @@ static int open_process(pid_t pid)
     return fd < 0 ? -errno : fd;
 }
 
-/* In the child: becomes TensorBoard, or says why not. */
-static void become_viewer(pid_t parent, int chatter, char *const *argv)
+/* Runs in the child: executes TensorBoard, or prints an error. */
+static void exec_viewer(pid_t parent, int chatter, char *const *argv)
 {
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
-    /* Should we be killed, it does not stay. */
+    /* The kernel kills the child when the parent dies. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
         _exit(127);
-    setpgid(0, 0); /* a Ctrl-C is for us; and what it starts ends with it */
+    setpgid(0, 0); /* Ctrl-C must reach only the parent; the group is killed with the child */
     errno = 0;
     if (nice(NICENESS) == -1 && errno)
-        dprintf(chatter, "cannot become nicer: %s\n", strerror(errno));
-    /* From elsewhere: 'python -m' would take modules from the user's folder. */
+        dprintf(chatter, "cannot lower the priority: %s\n", strerror(errno));
+    /* 'python -m' would import modules from the user's current directory. */
     if (chdir("/") == 0 && dup2(null, 0) >= 0 && dup2(chatter, 1) >= 0 && dup2(chatter, 2) >= 0)
         execv(argv[0], argv);
     dprintf(chatter, "cannot run %s: %s\n", argv[0], strerror(errno));
@@ -244,8 +245,8 @@ static int fork_viewer(struct server *s, int chatter, char *const *argv)
     if (s->child < 0)
         return -errno;
     if (s->child == 0)
-        become_viewer(parent, chatter, argv);
-    setpgid(s->child, s->child); /* here too: whoever comes first */
+        exec_viewer(parent, chatter, argv);
+    setpgid(s->child, s->child); /* also in the parent: either process may be first */
     s->child_fd = open_process(s->child);
     return s->child_fd < 0 ? s->child_fd : 0;
 }
@@ -254,8 +255,8 @@ static int start_viewer(struct server *s, struct hy_err *err)
 {
     char port[8];
     char *module[] = {s->viewer.program, (char *)"-m", (char *)"tensorboard.main", NULL};
-    /* A trial's folder has our file and its own: both are to be followed. */
-    char *options[] = {(char *)"--logdir",           s->target.folder,
+    /* A trial's directory has an event file of hopyard and its own: --reload_multifile follows both. */
+    char *options[] = {(char *)"--logdir",           s->target.directory,
                        (char *)"--host",             (char *)"127.0.0.1",
                        (char *)"--reload_multifile", (char *)"true",
                        (char *)"--port",             port,
@@ -268,7 +269,7 @@ static int start_viewer(struct server *s, struct hy_err *err)
     memcpy(argv, module, n * sizeof *argv);
     memcpy(argv + n, options, sizeof options);
     if (HY_SYS(pipe2(ends, O_CLOEXEC)) < 0)
-        return hy_err_sys(err, -errno, "cannot make a pipe");
+        return hy_err_sys(err, -errno, "cannot create a pipe");
     s->chatter_fd = ends[0];
     rc = fcntl(ends[0], F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
     if (rc == 0)
@@ -277,7 +278,7 @@ static int start_viewer(struct server *s, struct hy_err *err)
     return rc < 0 ? hy_err_sys(err, rc, "cannot start TensorBoard") : 0;
 }
 
-/* Lets it tidy up, but not for ever. What it has started ends with it. */
+/* SIGTERM, then SIGKILL after GRACE_MS, to the whole process group. */
 static int end_viewer(struct server *s)
 {
     struct pollfd p = {.fd = s->child_fd, .events = POLLIN};
@@ -294,11 +295,12 @@ static int end_viewer(struct server *s)
     return status;
 }
 
-/* An interpreter says at once whether it knows the module: an address is not announced in vain. */
+/* Checks for the module first, so that no address is printed in vain. */
 static int check_installed(const struct viewer *v, struct hy_err *err)
 {
-    static const char ask[] = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tensorboard') is None and 3)";
-    char *argv[] = {v->program, (char *)"-c", (char *)ask, NULL};
+    static const char check[] = "import importlib.util, sys; "
+                                "sys.exit(importlib.util.find_spec('tensorboard') is None and 3)";
+    char *argv[] = {v->program, (char *)"-c", (char *)check, NULL};
     hy_cleanup_close int null = HY_SYS(open("/dev/null", O_RDWR | O_CLOEXEC));
     pid_t parent = getpid(), child;
     int status = 0;
@@ -307,16 +309,16 @@ static int check_installed(const struct viewer *v, struct hy_err *err)
         return 0;
     child = null < 0 ? -1 : HY_SYS(fork());
     if (child == 0)
-        become_viewer(parent, null, argv);
+        exec_viewer(parent, null, argv);
     if (child < 0)
         return hy_err_sys(err, -errno, "cannot start %s", v->program);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
-    /* Whatever else is wrong with it shows when it starts. */
+    /* Other errors appear when TensorBoard starts. */
     return WIFEXITED(status) && WEXITSTATUS(status) == 3 ? not_installed(v, err) : 0;
 }
 
-/* ---- its end ------------------------------------------------------------------------ */
+/* ---- exit ------------------------------------------------------------------------------- */
 
 static void leave(struct server *s, int status)
 {
@@ -324,13 +326,13 @@ static void leave(struct server *s, int status)
     s->status = status;
 }
 
-static void complain(struct server *s, const struct hy_err *err)
+static void fail(struct server *s, const struct hy_err *err)
 {
     hy_print_error(s->what, err);
     leave(s, HY_EXIT_FAILED);
 }
 
-/* 1 when something came. */
+/* 1 when it has read something. */
 static int read_chatter(struct server *s)
 {
     char chunk[CHATTER_CHUNK];
@@ -348,7 +350,7 @@ static int read_chatter(struct server *s)
     return hy_buf_append(&s->chatter, chunk, (size_t)n) == 0;
 }
 
-/* The last line that is not empty: with Python that is the one that says why. */
+/* The last non-empty line: in a Python traceback it is the exception. */
 static const char *last_line(char *text)
 {
     size_t n = strlen(text);
@@ -360,7 +362,7 @@ static const char *last_line(char *text)
     return newline ? newline + 1 : text;
 }
 
-/* From what it printed, which this changes, and how it ended. */
+/* From the child's output, which is modified, and its wait status. */
 static void find_reason(const struct server *s, char *chatter, int status, struct hy_err *err)
 {
     const char *program = s->viewer.program;
@@ -371,7 +373,7 @@ static void find_reason(const struct server *s, char *chatter, int status, struc
     else
         snprintf(how, sizeof how, "exit status %d", WEXITSTATUS(status));
     if (s->listens)
-        hy_err_set(err, -ECHILD, "TensorBoard has ended by itself (%s): %s", how, last_line(chatter));
+        hy_err_set(err, -ECHILD, "TensorBoard exited unexpectedly (%s): %s", how, last_line(chatter));
     else
         hy_err_set(err, -ECHILD, "TensorBoard could not start (%s, %s): %s", program, how, last_line(chatter));
 }
@@ -386,12 +388,12 @@ static void on_child_end(struct server *s)
         ;
     chatter = (char *)hy_buf_cstr(&s->chatter);
     find_reason(s, chatter ? chatter : nothing, status, &err);
-    complain(s, &err);
+    fail(s, &err);
 }
 
-/* ---- what comes in -------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------- */
 
-/* A driver says nothing to those who only announce; that it has gone is heard. */
+/* The driver sends nothing to clients that only announce; this detects that it has closed the connection. */
 static void read_driver(struct server *s)
 {
     char chunk[CHATTER_CHUNK];
@@ -403,7 +405,7 @@ static void read_driver(struct server *s)
     s->driver_fd = -1;
 }
 
-/* To those who watch the run. A driver that has ended meanwhile has none. */
+/* Sends the address to the driver, whose updates show it to all clients. */
 static void announce(struct server *s)
 {
     struct hy_err err = {0};
@@ -417,25 +419,25 @@ static void announce(struct server *s)
     }
 }
 
-/* Is it there? Then it must be ours: an address that leads elsewhere is worse than none. */
+/* Checks whether the child listens. If another process listens on the port, its address must not be announced. */
 static void probe(struct server *s)
 {
-    struct hy_port_owner who;
+    struct hy_port_owner listener;
     struct hy_err err = {0};
 
     if (!hy_port_answers(s->port.number))
         return;
-    hy_port_find_owner(s->port.number, &who);
-    if (who.there && (!who.pid || getpgid(who.pid) != s->child)) {
-        hy_err_set(&err, -EADDRINUSE, "port %u was taken by %s before TensorBoard could have it; try again",
-                   s->port.number, who.pid ? who.name : "another user");
-        complain(s, &err);
+    hy_port_find_owner(s->port.number, &listener);
+    if (listener.there && (!listener.pid || getpgid(listener.pid) != s->child)) {
+        hy_err_set(&err, -EADDRINUSE, "port %u was taken by %s before TensorBoard could bind it; try again",
+                   s->port.number, listener.pid ? listener.name : "another user");
+        fail(s, &err);
         return;
     }
     s->listens = true;
     hy_port_release(&s->port);
     announce(s);
-    target_done(&s->target); /* a function may be large, and a store is not to be held open for days */
+    target_done(&s->target); /* frees the function, which may be large, and closes the store, which must not stay open for days */
 }
 
 static void on_signal(struct server *s, int signal)
@@ -483,7 +485,7 @@ static int parse_port(const struct hy_args *args, uint16_t *ret, struct hy_err *
     return 0;
 }
 
-/* 1 when the owner is there (or none is needed), 0 when it has gone already. */
+/* 1 when the owner is running (or none was given), 0 when it has exited already. */
 static int find_owner(const struct hy_args *args, int *ret_fd, struct hy_err *err)
 {
     const char *text = hy_args_get(args, "owner");
@@ -493,17 +495,17 @@ static int find_owner(const struct hy_args *args, int *ret_fd, struct hy_err *er
     if (!text)
         return 1;
     if (hy_parse_u64(text, &pid) < 0 || pid < 1 || pid > INT32_MAX)
-        return hy_err_set(err, -EINVAL, "--owner takes the number of a process, not '%s'", text);
+        return hy_err_set(err, -EINVAL, "--owner takes a process ID, not '%s'", text);
     fd = open_process((pid_t)pid);
     if (fd == -ESRCH)
         return 0;
     if (fd < 0)
-        return hy_err_sys(err, fd, "cannot wait for process %s to end", text);
+        return hy_err_sys(err, fd, "cannot wait for process %s to exit", text);
     *ret_fd = fd;
     return 1;
 }
 
-static int say_address(const struct server *s)
+static int print_address(const struct server *s)
 {
     hy_cleanup_out struct hy_out out = {0};
     struct hy_style style;
@@ -514,15 +516,15 @@ static int say_address(const struct server *s)
     if (style.terminal) {
         hy_out_tint_on(&out, HY_DIM);
         hy_out_str(&out, "shows ");
-        hy_out_value(&out, s->target.folder);
-        hy_out_str(&out, "; it is there in a few seconds, and Ctrl-C ends it");
+        hy_out_value(&out, s->target.directory);
+        hy_out_str(&out, "; ready in a few seconds, Ctrl-C ends it");
         hy_out_tint_off(&out, HY_DIM);
         hy_out_str(&out, "\n");
     }
     return hy_out_flush(&out, STDOUT_FILENO);
 }
 
-/* 1 when it is on its way, 0 when nobody is there to see it, or -Exxx. */
+/* 1 when TensorBoard was started, 0 when the owner has exited already, or -Exxx. */
 static int begin(struct server *s, const struct hy_args *args, struct hy_err *err)
 {
     uint16_t port = 0;
@@ -545,12 +547,12 @@ static int begin(struct server *s, const struct hy_args *args, struct hy_err *er
     s->signals = hy_signals_open();
     if (s->signals < 0)
         return hy_err_sys(err, s->signals, "cannot catch signals");
-    rc = say_address(s);
+    rc = print_address(s);
     if (rc < 0)
-        return hy_err_sys(err, rc, "cannot say its address");
-    /* TensorFlow takes hold of GPUs when it is loaded; who looks at curves needs none. */
+        return hy_err_sys(err, rc, "cannot print the address");
+    /* TensorFlow reserves GPUs when it is imported; TensorBoard needs none. */
     if (setenv("CUDA_VISIBLE_DEVICES", "", 1) < 0)
-        return hy_err_sys(err, -errno, "cannot set a variable");
+        return hy_err_sys(err, -errno, "cannot set an environment variable");
     rc = start_viewer(s, err);
     return rc < 0 ? rc : 1;
 }

@@ -16,7 +16,7 @@ struct streams {
     int out, err;
 };
 
-/* In a session of its own: a Ctrl-C here is not for it. */
+/* In a new session, so that Ctrl-C does not reach it. */
 static int spawn(char *const *argv, const struct streams *to)
 {
     posix_spawn_file_actions_t files;
@@ -63,7 +63,7 @@ static int attached(const char *project, int64_t run, struct hy_tensorboard_chil
     return rc;
 }
 
-/* From its first line, which it prints at once; "" if it has failed. Takes the fd. */
+/* Parses the first line of its output, which it prints at once; "" if it has failed. Takes the fd. */
 static void read_address(int fd, char *ret, size_t size)
 {
     static const char before[] = "TensorBoard ";
@@ -87,7 +87,7 @@ static int detached(const char *project, int64_t run, struct hy_tensorboard_chil
     int ends[2], rc = hy_store_open(project, HY_STORE_READ, &s, err);
     pid_t owner = rc < 0 ? 0 : hy_store_run_driver(s, run);
 
-    if (rc < 0 || owner == 0) /* a quick run is over already */
+    if (rc < 0 || owner == 0) /* a short run may have ended already */
         return rc;
     path = hy_driver_log(s, run);
     if (!path)
@@ -101,7 +101,7 @@ static int detached(const char *project, int64_t run, struct hy_tensorboard_chil
     close(ends[1]);
     read_address(ends[0], ret->address, sizeof ret->address);
     if (rc == 0 && !ret->address[0])
-        return hy_err_set(err, -ECHILD, "TensorBoard could not be started; %s says why", path);
+        return hy_err_set(err, -ECHILD, "cannot start TensorBoard; see %s", path);
     return rc;
 }
 

@@ -18,7 +18,7 @@
 #include "cli/run_spec.h"
 #include "cli/start.h"
 
-/* ---- what is said before ------------------------------------------------------------- */
+/* ---- notes before the start ----------------------------------------------------------- */
 
 static void note(struct hy_out *out, const char *text)
 {
@@ -26,22 +26,22 @@ static void note(struct hy_out *out, const char *text)
     hy_out_value(out, text);
 }
 
-/* "note: --mpi, --tcp: no meaning here; …": one line for all that have the same reason. */
-static void say_nothing(struct hy_out *out, const struct hy_args *args, size_t first)
+/* "note: --mpi, --tcp: no effect; …": one line for all options with the same reason. */
+static void note_unused_options(struct hy_out *out, const struct hy_args *args, size_t first)
 {
     const char *why = args->given[first].option->nothing;
 
     for (size_t i = 0; i < first; i++)
         if (args->given[i].option->nothing == why)
-            return; /* said with that one */
+            return; /* listed with that option */
     note(out, "");
     for (size_t i = first; i < args->given_count; i++)
         if (args->given[i].option->nothing == why)
             hy_outf(out, "%s--%s", i == first ? "" : ", ", args->given[i].option->name);
-    hy_outf(out, ": no meaning here; %s\n", why);
+    hy_outf(out, ": no effect; %s\n", why);
 }
 
-/* Of Horovod's variables those that mean something here, and those that say what is so anyway. */
+/* Horovod's variables that have an effect here, or ask for the default. */
 static bool is_used(const char *entry)
 {
     static const char *const names[] = {
@@ -55,8 +55,8 @@ static bool is_used(const char *entry)
     return false;
 }
 
-/* "note: HOROVOD_CYCLE_TIME, HOROVOD_FUSION_THRESHOLD: set, but …": one line for all. */
-static void say_unused_variables(struct hy_out *out, const Hy__RunSpec *spec)
+/* "note: HOROVOD_CYCLE_TIME, HOROVOD_FUSION_THRESHOLD: …": one line for all variables without effect. */
+static void note_unused_variables(struct hy_out *out, const Hy__RunSpec *spec)
 {
     static const char prefix[] = "HOROVOD_";
     int count = 0;
@@ -71,10 +71,10 @@ static void say_unused_variables(struct hy_out *out, const Hy__RunSpec *spec)
         hy_outf(out, "%s%.*s", count == 1 ? "" : ", ", (int)strcspn(entry, "="), entry);
     }
     if (count)
-        hy_outf(out, ": set in the environment, and without effect here (docs/horovod.md names those that have one)\n");
+        hy_outf(out, ": set in the environment, but without effect (docs/horovod.md lists the supported variables)\n");
 }
 
-static void say_crowded(struct hy_out *out, const Hy__RunSpec *spec)
+static void note_shared_cores(struct hy_out *out, const Hy__RunSpec *spec)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
@@ -84,8 +84,8 @@ static void say_crowded(struct hy_out *out, const Hy__RunSpec *spec)
     hy_outf(out, "%u ranks share this machine's %ld core%s\n", spec->ranks, cores, cores == 1 ? "" : "s");
 }
 
-/* On standard error: standard output is the ranks'. */
-static void say_before(const struct hy_args *args, const Hy__RunSpec *spec)
+/* On standard error, because standard output has the output of the ranks. */
+static void print_notes(const struct hy_args *args, const Hy__RunSpec *spec)
 {
     hy_cleanup_out struct hy_out out = {0};
     struct hy_style style;
@@ -94,11 +94,11 @@ static void say_before(const struct hy_args *args, const Hy__RunSpec *spec)
     hy_out_init(&out, &style);
     for (size_t i = 0; i < args->given_count; i++)
         if (args->given[i].option->nothing)
-            say_nothing(&out, args, i);
-    say_unused_variables(&out, spec);
-    say_crowded(&out, spec);
+            note_unused_options(&out, args, i);
+    note_unused_variables(&out, spec);
+    note_shared_cores(&out, spec);
     if (hy_out_flush(&out, STDERR_FILENO) < 0)
-        errno = 0; /* nobody listens */
+        errno = 0; /* standard error is closed */
 }
 
 /* ---- --output-filename ------------------------------------------------------------------ */
@@ -122,10 +122,10 @@ static char *logdir_of(const char *project, int64_t run, struct hy_err *err)
     return logdir;
 }
 
-/* A link of a training before this one is replaced; what is no link is somebody's. */
-static int link_rank(const char *folder, const char *logdir, int digits, uint32_t rank)
+/* Replaces the link of an earlier training; other files belong to the user and stay. */
+static int link_rank(const char *directory, const char *logdir, int digits, uint32_t rank)
 {
-    hy_cleanup_free char *from = hy_asprintf("%s/rank.%0*u", folder, digits, rank);
+    hy_cleanup_free char *from = hy_asprintf("%s/rank.%0*u", directory, digits, rank);
     hy_cleanup_free char *to = hy_asprintf("%s/rank=%u", logdir, rank);
     struct stat st;
 
@@ -136,49 +136,49 @@ static int link_rank(const char *folder, const char *logdir, int digits, uint32_
     return symlink(to, from) < 0 ? -errno : 0;
 }
 
-/* horovodrun writes DIR/rank.N/{stdout,stderr}; ours are written elsewhere, and linked there. */
-static void link_outputs(const char *folder, const char *project, int64_t run, uint32_t ranks)
+/* horovodrun writes DIR/rank.N/{stdout,stderr}; here DIR/rank.N is a link to the log directory of the rank. */
+static void link_outputs(const char *directory, const char *project, int64_t run, uint32_t ranks)
 {
     struct hy_err err = {0};
     hy_cleanup_free char *logdir = logdir_of(project, run, &err);
-    int digits = snprintf(NULL, 0, "%u", ranks - 1), rc = logdir ? hy_mkdirs(folder, 0777) : 0;
+    int digits = snprintf(NULL, 0, "%u", ranks - 1), rc = logdir ? hy_mkdirs(directory, 0777) : 0;
 
     for (uint32_t i = 0; i < ranks && logdir && rc == 0; i++)
-        rc = link_rank(folder, logdir, digits, i);
+        rc = link_rank(directory, logdir, digits, i);
     if (rc < 0)
-        hy_err_sys(&err, rc, "the output cannot be linked to '%s'; it is in %s", folder, logdir);
+        hy_err_sys(&err, rc, "cannot link the output to '%s'; it is in %s", directory, logdir);
     if (err.code)
         hy_print_error("train", &err);
 }
 
 /* ---- the command ------------------------------------------------------------------------ */
 
-/* What hvd.gloo_built() and its like say: programs go by either. */
-static const char built_in[] = "hopyard v" HY_VERSION ", in Horovod's place:\n"
+/* Consistent with hvd.gloo_built() and the other functions, because programs parse either. */
+static const char built_in[] = "hopyard v" HY_VERSION ", compatible with Horovod:\n"
                                "\n"
                                "Available Frameworks:\n"
-                               "    [X] TensorFlow (any from 2.12 on)\n"
+                               "    [X] TensorFlow (2.12 or later)\n"
                                "    [X] NumPy\n"
                                "    [ ] PyTorch\n"
                                "    [ ] MXNet\n"
                                "\n"
                                "Available Controllers:\n"
                                "    [ ] MPI\n"
-                               "    [X] Gloo (hopyard's own serves as it)\n"
+                               "    [X] Gloo (replaced by hopyard's controller)\n"
                                "\n"
                                "Available Tensor Operations:\n"
                                "    [ ] NCCL\n"
                                "    [ ] DDL\n"
                                "    [ ] CCL\n"
                                "    [ ] MPI\n"
-                               "    [X] Gloo (hopyard's own, shared memory and TCP, serves as it)\n";
+                               "    [X] Gloo (replaced by hopyard's shared memory and TCP)\n";
 
-static int say(const char *text)
+static int print(const char *text)
 {
     return fputs(text, stdout) < 0 || fflush(stdout) ? HY_EXIT_FAILED : HY_EXIT_OK;
 }
 
-/* Is it tf.data's service? That ends when other trainings have been served. */
+/* True for the tf.data service, which ends after the trainings that it serves. */
 static bool serves_data(const Hy__RunSpec *spec)
 {
     for (size_t i = 0; i < spec->n_argv; i++)
@@ -193,7 +193,7 @@ static int prepare(const struct hy_args *args, const char *project, Hy__RunSpec 
 
     if (rc == 0)
         rc = hy_run_prepare(args, project, *ret, err);
-    if (rc == 0 && serves_data(*ret)) /* those whom it serves must not wait for its cores */
+    if (rc == 0 && serves_data(*ret)) /* the trainings that it serves must not wait for its cores */
         (*ret)->oversubscribe = true;
     return rc == 0 ? hy_spec_training_environment(args, *ret, err) : rc;
 }
@@ -223,13 +223,13 @@ int hy_cmd_train(const struct hy_args *line)
     if (hy_args_has(line, "version"))
         return hy_cmd_version(line);
     if (hy_args_has(line, "check-build"))
-        return say(built_in);
+        return print(built_in);
     if (hy_config_read(line, &config, &err) < 0)
         return hy_cmd_failed(line, &err);
     project = hy_project_made(args, &err);
     if (!project || hy_output_format(args, &form, &err) < 0 || prepare(args, project, &spec, &err) < 0)
         return hy_cmd_failed(args, &err);
-    say_before(args, spec);
+    print_notes(args, spec);
     return hy_args_has(args, "scaling") ? hy_scaling(args, project, spec, form)
                                         : train(args, project, spec, form);
 }

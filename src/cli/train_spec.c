@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `hopyard train …` as a RunSpec: a grid over the one dimension `rank`, all of it at once. */
+/* `hopyard train …` as a RunSpec: a grid over the single dimension `rank`, all of it in parallel. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +12,9 @@
 #include "cli/spec_internal.h"
 #include "driver/driver.h"
 
-#define RANKS_MAX 1024              /* as a group has it ... */
-#define HERE_MAX 128                /* ... and as many of one machine */
-#define SPEED "examples_per_second" /* what hvd's callbacks report */
+#define RANKS_MAX 1024              /* of a group ... */
+#define HERE_MAX 128                /* ... and of one machine */
+#define SPEED "examples_per_second" /* reported by the callbacks of hvd */
 
 /* ---- how many, and where ------------------------------------------------------------ */
 
@@ -23,13 +23,13 @@ int hy_spec_set_ranks(Hy__RunSpec *spec, uint32_t ranks, struct hy_err *err)
     char *text = ranks == 1 ? hy_strdup("rank=0") : hy_asprintf("rank=0..%u", ranks - 1);
 
     spec->ranks = ranks;
-    /* This machine has as many slots as that says, however many cores it has. */
+    /* Sets the slots of this machine, whatever its number of cores. */
     spec->parallel = ranks > spec->ranks_max ? ranks : spec->ranks_max;
     return spec->n_dims ? hy_spec_set_text(&spec->dims[0]->text, text, err) : hy_spec_add_dim(spec, text, err);
 }
 
-/* "-H localhost:4" of horovodrun's users means this machine, and needs no ssh. */
-static void forget_if_here(Hy__RunSpec *spec)
+/* "-H localhost:4" is this machine and needs no ssh. */
+static void drop_local_host(Hy__RunSpec *spec)
 {
     if (spec->n_hosts != 1 || !hy_host_is_here(spec->hosts[0]->host))
         return;
@@ -44,15 +44,15 @@ static int hosts(const struct hy_args *args, Hy__RunSpec *spec, uint32_t *ret_sl
 
     if (!!file + hy_args_has(args, "hosts") + hy_args_has(args, "host-discovery-script") > 1)
         return hy_err_set(err, -EINVAL,
-                          "--hosts, --hostfile and --host-discovery-script each name machines; choose one");
+                          "--hosts, --hostfile and --host-discovery-script exclude each other; choose one");
     if (file)
         rc = hy_spec_hostfile(spec, file, err);
     *ret_slots = hy_spec_slots(spec);
-    forget_if_here(spec);
+    drop_local_host(spec);
     return rc;
 }
 
-/* --scaling goes up to as many as this machine has cores. */
+/* The default of --scaling is the number of cores of this machine. */
 static uint32_t default_ranks(const struct hy_args *args, uint32_t slots)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -76,24 +76,24 @@ static int elastic(const struct hy_args *args, Hy__RunSpec *spec, uint32_t ranks
     if (rc == 0)
         rc = hy_spec_number(args, "max-np", 1, RANKS_MAX, &spec->ranks_max, err);
     if (rc == 0 && spec->ranks_min > ranks)
-        return hy_err_set(err, -EINVAL, "--min-np %u is more than there are: -np %u", spec->ranks_min, ranks);
+        return hy_err_set(err, -EINVAL, "--min-np %u is greater than -np %u", spec->ranks_min, ranks);
     if (rc == 0 && spec->ranks_max < ranks)
-        return hy_err_set(err, -EINVAL, "--max-np %u is less than there are: -np %u", spec->ranks_max, ranks);
+        return hy_err_set(err, -EINVAL, "--max-np %u is less than -np %u", spec->ranks_max, ranks);
     if (rc == 0 && hy_args_has(args, "scaling"))
         return hy_err_set(err, -EINVAL,
-                          "--scaling measures fixed numbers of ranks; leave --min-np and --max-np out");
+                          "--scaling cannot be used with --min-np or --max-np; remove them");
     return rc;
 }
 
-/* A command, as Horovod has it, that is run by a shell. */
+/* As in Horovod, the script is a command that a shell runs. */
 static int discovery(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     const char *script = hy_args_get(args, "host-discovery-script");
 
     if (!script && hy_args_has(args, "slots-per-host"))
         return hy_err_set(err, -EINVAL,
-                          "--slots-per-host belongs to --host-discovery-script; otherwise write the slots behind each "
-                          "host, as in -H a:2,b:2");
+                          "--slots-per-host requires --host-discovery-script; otherwise write the slots after each "
+                          "host, for example -H a:2,b:2");
     if (!script)
         return 0;
     if (hy_args_has(args, "engine") || hy_args_has(args, "scaling"))
@@ -104,28 +104,29 @@ static int discovery(const struct hy_args *args, Hy__RunSpec *spec, struct hy_er
     return hy_spec_number(args, "slots-per-host", 1, 65536, &spec->discovery_slots, err);
 }
 
-/* What an elastic training does about machines that are lost or fail. $HOROVOD_ELASTIC_TIMEOUT is Horovod's own. */
-static int patience(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+/* Timeout and blacklist of an elastic training. Horovod's variable $HOROVOD_ELASTIC_TIMEOUT sets the timeout, too. */
+static int elastic_limits(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     const char *first = hy_args_get(args, "blacklist-cooldown-range"), *last;
     const char *limit = hy_args_get(args, "elastic-timeout"), *variable = getenv("HOROVOD_ELASTIC_TIMEOUT");
     uint64_t seconds = 0, from = 0, to = 0;
 
     if ((first || limit) && !spec->ranks_max)
-        return hy_err_set(err, -EINVAL, "--%s belongs to an elastic training; give --min-np or --max-np",
+        return hy_err_set(err, -EINVAL, "--%s requires an elastic training; add --min-np or --max-np",
                           first ? "blacklist-cooldown-range" : "elastic-timeout");
     if (!limit && variable && *variable && spec->ranks_max)
         limit = variable;
     if (limit && (hy_parse_u64(limit, &seconds) < 0 || seconds < 1 || seconds > INT32_MAX))
-        return hy_err_set(err, -EINVAL, "--elastic-timeout (or $HOROVOD_ELASTIC_TIMEOUT) is a number of seconds, not '%s'",
-                          limit);
+        return hy_err_set(err, -EINVAL,
+                          "--elastic-timeout (or $HOROVOD_ELASTIC_TIMEOUT) takes a number of seconds, not '%s'", limit);
     spec->elastic_timeout_ms = (int64_t)seconds * 1000;
     if (!first)
         return 0;
     last = hy_args_second(args, "blacklist-cooldown-range");
     if (!last || hy_parse_u64(first, &from) < 0 || hy_parse_u64(last, &to) < 0 || from < 1 || to < from || to > 1000000)
-        return hy_err_set(err, -EINVAL, "--blacklist-cooldown-range takes two numbers of seconds, as in 10 100, not '%s %s'",
-                          first, last ? last : "");
+        return hy_err_set(err, -EINVAL,
+                          "--blacklist-cooldown-range takes two numbers of seconds such as 10 100, not '%s %s'", first,
+                          last ? last : "");
     spec->cooldown_first_s = (uint32_t)from;
     spec->cooldown_last_s = (uint32_t)to;
     return 0;
@@ -143,24 +144,22 @@ static bool is_role(const char *name, size_t n)
     return false;
 }
 
-/* One of "ps=1,chief=1,worker=2"; a role of which there is none is left out. */
+/* Adds one of "ps=1,chief=1,worker=2"; a role with count 0 is skipped. */
 static int add_role(Hy__RunSpec *spec, const char *text, size_t n, struct hy_err *err)
 {
     const char *equals = memchr(text, '=', n);
     hy_cleanup_free char *count = equals ? hy_strndup(equals + 1, n - (size_t)(equals + 1 - text)) : NULL;
-    Hy__RoleSpec *role, **larger;
+    Hy__RoleSpec *role;
     uint64_t number = 0;
 
     if (!equals || !count || !is_role(text, (size_t)(equals - text)) || hy_parse_u64(count, &number) < 0 ||
         number > RANKS_MAX)
-        return hy_err_set(err, -EINVAL, "--roles takes ROLE=N,… of ps, chief or master, evaluator and worker, not '%.*s'",
+        return hy_err_set(err, -EINVAL,
+                          "--roles takes ROLE=N,… with the roles ps, chief or master, evaluator and worker, not '%.*s'",
                           (int)n, text);
     if (number == 0)
         return 0;
-    larger = hy_reallocarray(spec->roles, spec->n_roles + 1, sizeof *larger);
-    if (larger)
-        spec->roles = larger;
-    role = larger ? hy_malloc(sizeof *role) : NULL;
+    role = hy_array_grow(spec->roles, spec->n_roles) < 0 ? NULL : hy_malloc(sizeof *role);
     if (!role)
         return hy_err_oom(err);
     hy__role_spec__init(role);
@@ -170,7 +169,7 @@ static int add_role(Hy__RunSpec *spec, const char *text, size_t n, struct hy_err
     return hy_spec_set_text(&role->name, hy_strndup(text, (size_t)(equals - text)), err);
 }
 
-/* In this order they are numbered. */
+/* The nodes are numbered in the order of the roles. */
 static int roles(const char *text, Hy__RunSpec *spec, struct hy_err *err)
 {
     int rc = 0;
@@ -202,18 +201,18 @@ static int ranks(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *e
         count = spec->ranks;
     }
     if (rc == 0 && count == 0)
-        return hy_err_set(err, -EINVAL, "say how many ranks there are: hopyard train -np 4 …");
+        return hy_err_set(err, -EINVAL, "missing number of ranks; usage: hopyard train -np 4 …");
     if (rc == 0 && slots && slots < count && !spec->listen[0])
         return hy_err_set(err, -EINVAL,
-                          "the hosts have %u slots, too few for -np %u; say more of them, as in a:%u", slots,
+                          "the hosts have %u slots, too few for -np %u; add slots, for example a:%u", slots,
                           count, count);
     if (rc == 0 && count > HERE_MAX && spec->n_hosts == 0 && !spec->listen[0] && !*spec->engine && !*spec->discovery)
-        return hy_err_set(err, -EINVAL, "one machine has %d ranks at most; spread them with -H a:%d,b:%d",
+        return hy_err_set(err, -EINVAL, "one machine can run at most %d ranks; distribute them with -H a:%d,b:%d",
                           HERE_MAX, HERE_MAX, HERE_MAX);
     if (rc == 0)
         rc = elastic(args, spec, count, slots, err);
     if (rc == 0)
-        rc = patience(args, spec, err);
+        rc = elastic_limits(args, spec, err);
     return rc < 0 ? rc : hy_spec_set_ranks(spec, count, err);
 }
 
@@ -224,10 +223,10 @@ static int metric(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *
     const char *speed = hy_args_get(args, "metric");
     int rc = hy_spec_metric(args, spec, err);
 
-    spec->metric_optional = 1; /* often only rank 0 has one to tell */
+    spec->metric_optional = 1; /* often only rank 0 reports one */
     if (speed && !hy_args_has(args, "scaling"))
         return hy_err_set(err, -EINVAL,
-                          "--metric belongs to --scaling; a training's metric is --max or --min NAME");
+                          "--metric requires --scaling; set the metric of a training with --max NAME or --min NAME");
     if (rc < 0 || spec->metric[0] || !hy_args_has(args, "scaling"))
         return rc;
     spec->maximize = 1;
@@ -274,8 +273,8 @@ static int set_take(Hy__RunSpec *spec, char *entry, struct hy_err *err)
     return owned ? hy_spec_add_text(&spec->env, &spec->n_env, owned, err) : hy_err_oom(err);
 }
 
-/* -x NAME, as mpirun has it, sends what is there; that is sent anyway. */
-static int asked_for(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+/* -x NAME without a value, as in mpirun, has no effect: the whole environment is sent. */
+static int given_variables(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     const char *text;
     size_t cursor = 0;
@@ -286,7 +285,7 @@ static int asked_for(const struct hy_args *args, Hy__RunSpec *spec, struct hy_er
 
         if (n == 0 || (!text[n] && !find(spec, text, n)))
             return hy_err_set(err, -EINVAL,
-                              "-x takes NAME=VALUE, or the name of what is in the environment, not '%s'",
+                              "-x takes NAME=VALUE, or the name of an environment variable that is set, not '%s'",
                               text);
         if (text[n])
             rc = set_take(spec, hy_strdup(text), err);
@@ -311,7 +310,7 @@ static int interfaces(const struct hy_args *args, Hy__RunSpec *spec, struct hy_e
     return all ? set_take(spec, hy_asprintf("HOPYARD_INTERFACES=%s", all), err) : 0;
 }
 
-/* A relative path is one of the user's folder, wherever a rank goes. */
+/* A relative path is relative to the user's directory, not to that of a rank. */
 static int timeline(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     const char *file = hy_args_get(args, "timeline-filename");
@@ -322,13 +321,13 @@ static int timeline(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err
     else if (file)
         rc = set_take(spec, hy_asprintf("HOROVOD_TIMELINE=%s/%s", spec->cwd, file), err);
     else if (hy_args_has(args, "timeline-mark-cycles") && !find(spec, "HOROVOD_TIMELINE", 16))
-        return hy_err_set(err, -EINVAL, "--timeline-mark-cycles belongs to --timeline-filename FILE");
+        return hy_err_set(err, -EINVAL, "--timeline-mark-cycles requires --timeline-filename FILE");
     return rc == 0 && hy_args_has(args, "timeline-mark-cycles")
                ? set_take(spec, hy_strdup("HOROVOD_TIMELINE_MARK_CYCLES=1"), err)
                : rc;
 }
 
-/* As horovodrun passes them on; a rank reads them when it joins the others. */
+/* The same variables as horovodrun sets; a rank reads them when it joins. */
 static int stall_check(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     static const struct {
@@ -365,21 +364,21 @@ static int ssh(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err
                         *file == '/' ? hy_strdup(file) : hy_asprintf("%s/%s", spec->cwd, file), err);
 }
 
-/* With --scaling a rank has as many threads when it is alone as when there are all of them. */
+/* With --scaling, a single rank gets as many threads as each of the full number of ranks, for a fair comparison. */
 static int threads(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
-    static const char *const said[] = {"TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"};
+    static const char *const variables[] = {"TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"};
     long each = sysconf(_SC_NPROCESSORS_ONLN) / (long)spec->ranks;
 
     if (!hy_args_has(args, "scaling") || spec->n_hosts || spec->listen[0])
         return 0;
-    for (size_t i = 0; i < HY_COUNT(said); i++)
-        if (find(spec, said[i], strlen(said[i])))
+    for (size_t i = 0; i < HY_COUNT(variables); i++)
+        if (find(spec, variables[i], strlen(variables[i])))
             return 0;
     return set_take(spec, hy_asprintf("TF_NUM_INTRAOP_THREADS=%ld", each > 1 ? each : 1), err);
 }
 
-/* The ranks count their changes themselves. */
+/* The ranks enforce the limit themselves. */
 static int reset_limit(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     uint32_t limit = 0;
@@ -389,7 +388,7 @@ static int reset_limit(const struct hy_args *args, Hy__RunSpec *spec, struct hy_
         return rc;
     if (!spec->ranks_max)
         return hy_err_set(err, -EINVAL,
-                          "--reset-limit belongs to an elastic training; give --min-np or --max-np");
+                          "--reset-limit requires an elastic training; add --min-np or --max-np");
     return set_take(spec, hy_asprintf("HOPYARD_RESET_LIMIT=%u", limit), err);
 }
 
@@ -406,7 +405,7 @@ static int binding(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err 
 
 int hy_spec_training_environment(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
-    int rc = asked_for(args, spec, err);
+    int rc = given_variables(args, spec, err);
 
     if (rc == 0)
         rc = interfaces(args, spec, err);

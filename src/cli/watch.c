@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loop of a client: the driver's updates, signals and keys come in; frames
- * or lines go out.
+ * The event loop of a client: reads the driver's updates, signals and keys;
+ * writes frames or lines.
  *
- *   Ctrl-C in a terminal: asks; again: stops; again: leaves the stopping run
- *   Ctrl-C elsewhere: stops; again: leaves
+ *   Ctrl-C in a terminal: prompts; again: stops the run; again: detaches
+ *   Ctrl-C elsewhere: stops the run; again: detaches
  *   TERM: stops a run that this command has started, except in a notebook
- *   HUP, a closed pipe, TERM and Ctrl-C in a notebook: leaves the run to itself,
- *   unless the run ends with this command (horovodrun)
+ *   HUP, a closed pipe, TERM and Ctrl-C in a notebook: detaches, unless the run
+ *   ends with this command (horovodrun)
  */
 #include "cli/watch.h"
 
@@ -31,12 +31,12 @@
 #include "wire/wire.h"
 
 #define FRAME_MS 125
-#define HTML_MS 250 /* a notebook draws the whole page for each fragment */
-#define AGAIN_TRIES 20
-#define AGAIN_MS 100
-#define SOON_MS 200 /* for a signal that comes with the end of who reads us */
+#define HTML_MS 250 /* a notebook redraws the whole cell for each fragment */
+#define CONNECT_TRIES 20
+#define CONNECT_MS 100
+#define SIGNAL_MS 200 /* wait for a signal that accompanies a closed pipe */
 
-enum mood { WATCHING, ASKING, STOPPING };
+enum mode { WATCHING, PROMPTING, STOPPING };
 
 struct watch {
     const char *what;
@@ -45,47 +45,47 @@ struct watch {
     int fd; /* to the driver */
     int signals;
     struct hy_buf rest, message;
-    struct hy_out out; /* on its way to `words` */
-    int words;         /* standard output; of a training that has the ranks', and ours go to standard error */
-    bool live;               /* in a terminal */
-    bool quiet;              /* nobody is told, nothing stays */
-    bool no_reason;          /* the caller says why a training failed */
-    bool html, html_due;     /* for a notebook; something is new */
-    struct hy_run_lines teller; /* when neither */
-    struct hy_live_view board;
+    struct hy_out out; /* text for `out_fd` */
+    int out_fd;        /* standard output, or standard error if standard output has the output of ranks */
+    bool live;               /* a live table in a terminal */
+    bool quiet;              /* no lines, no summary */
+    bool no_reason;          /* the caller prints why a training failed */
+    bool html, html_due;     /* for a notebook; a new fragment is due */
+    struct hy_run_lines lines; /* for all other formats */
+    struct hy_live_view view;
     struct hy_history history;
-    Hy__Update *update; /* the newest; NULL: all that it covers has been read and shown */
-    bool unread;        /* the store could not be read the last time */
-    struct hy_rank_output stream; /* of a training: what its ranks print */
-    int64_t looked_ms;
-    int aside; /* complaints of a process beside us; -1: none (any more) */
+    Hy__Update *update; /* the newest; NULL: everything it covers has been read and shown */
+    bool unread;        /* the last read of the store failed */
+    struct hy_rank_output stream; /* of a training: the output of its ranks */
+    int64_t stream_read_ms;
+    int aside; /* error lines of a child process; -1: none */
     struct hy_buf aside_text;
     struct hy_screen screen; /* when live */
     unsigned spin;
     int64_t drawn_ms;
-    enum mood mood;
+    enum mode mode;
     bool started;    /* by this command */
-    int owner;       /* of a run that ends with this command; -1: it does not */
+    int owner;       /* if the run ends with this command: the fd of hy_driver_launch; otherwise -1 */
     int stop_status; /* STOPPING: the exit status that follows */
-    bool deaf;       /* STOPPING: nobody reads what is told any more */
+    bool muted;      /* STOPPING: the output is closed; print nothing more */
     bool over;
     int status;
 };
 
-/* Line by line, in a pipe or to a program. */
-static bool is_told(const struct watch *w)
+/* Text or JSON lines, in a pipe or for a program. */
+static bool prints_lines(const struct watch *w)
 {
     return !w->live && !w->html && !w->quiet;
 }
 
-/* ---- what is shown ------------------------------------------------------------ */
+/* ---- output -------------------------------------------------------------------- */
 
 static const char *footer(const struct watch *w)
 {
-    if (w->mood == ASKING)
-        return "Stop the run (s), detach and leave it running (d), or go on (c)?";
-    if (w->mood == STOPPING)
-        return "Stopping: its trials are being ended. (Ctrl-C again leaves it to itself.)";
+    if (w->mode == PROMPTING)
+        return "Stop the run (s), detach and leave it running (d), or continue (c)?";
+    if (w->mode == STOPPING)
+        return "Stopping the run and its trials. (Press Ctrl-C again to detach.)";
     return NULL;
 }
 
@@ -94,11 +94,11 @@ static void draw(struct watch *w)
     int64_t now = hy_clock_ms();
 
     hy_style_of(STDOUT_FILENO, &w->out.style);
-    w->board.above = hy_rank_output_current(&w->stream);
-    if (hy_live_view_text(&w->board, &w->out, now, w->spin, footer(w)) == 0)
+    w->view.above = hy_rank_output_current(&w->stream);
+    if (hy_live_view_text(&w->view, &w->out, now, w->spin, footer(w)) == 0)
         hy_screen_draw(&w->screen, &w->out);
     hy_buf_clear(&w->out.buf);
-    w->out.rc = 0; /* a frame that failed is replaced by the next one */
+    w->out.rc = 0; /* the next frame replaces a failed one */
     w->drawn_ms = now;
 }
 
@@ -108,71 +108,70 @@ static void leave(struct watch *w, int status)
     w->status = status;
 }
 
-/* The end is known, and what is left of the history is being read. */
+/* The last update has arrived, and the rest of the history is being read. */
 static bool has_ended(const struct watch *w)
 {
     return w->update && w->update->last;
 }
 
-/* 0 unless it is stopped by this command. */
+/* 0 unless this command is stopping the run. */
 static int stop_status(const struct watch *w)
 {
-    return w->mood == STOPPING ? w->stop_status : 0;
+    return w->mode == STOPPING ? w->stop_status : 0;
 }
 
 static void stop(struct watch *w, int signal);
 static void take_signals(struct watch *w, int timeout_ms);
 
-/* `hopyard run … | head`, or a full disk: what is told reaches nobody any more. A job that is cancelled loses its `tee`,
- * too, perhaps a moment before we get the signal. */
-static void give_up_telling(struct watch *w, int rc)
+/* The output cannot be written: `hopyard run … | head`, or a full disk. When a job is canceled, `tee` may exit shortly
+ * before this process receives its signal. */
+static void on_write_error(struct watch *w, int rc)
 {
     long long run = w->info.row.id;
     struct hy_err err = {0};
 
-    take_signals(w, SOON_MS);
+    take_signals(w, SIGNAL_MS);
     if (w->over)
         return;
     if (has_ended(w)) {
         leave(w, rc == -EPIPE ? hy_exit_status(w->update, stop_status(w)) : HY_EXIT_FAILED);
         if (rc == -EPIPE)
             return;
-        hy_err_sys(&err, rc, "run %lld has ended, but its trials cannot be written here", run);
+        hy_err_sys(&err, rc, "run %lld has ended, but its trials cannot be printed", run);
         hy_print_error(w->what, &err);
         return;
     }
-    if (w->owner >= 0 && w->mood != STOPPING) {
-        hy_err_sys(&err, rc, "run %lld is stopped, because its output cannot be written", run);
+    if (w->owner >= 0 && w->mode != STOPPING) {
+        hy_err_sys(&err, rc, "stopping run %lld, because its output cannot be printed", run);
         hy_print_error(w->what, &err);
         stop(w, SIGPIPE);
     }
-    if (w->mood == STOPPING) {
-        w->deaf = true; /* and waits for the end */
+    if (w->mode == STOPPING) {
+        w->muted = true; /* wait for the end without output */
         return;
     }
     if (rc == -EPIPE)
         hy_err_set(&err, rc,
-                   "nobody reads this any more; run %lld goes on, and 'hopyard attach %lld' comes back to it",
-                   run, run);
+                   "the output was closed; run %lld continues, watch it with: hopyard attach %lld", run, run);
     else
-        hy_err_sys(&err, rc, "run %lld goes on ('hopyard attach %lld'), but this cannot be written", run,
+        hy_err_sys(&err, rc, "cannot print the output; run %lld continues, watch it with: hopyard attach %lld", run,
                    run);
     hy_print_error(w->what, &err);
     leave(w, rc == -EPIPE ? HY_EXIT_OK : HY_EXIT_FAILED);
 }
 
-/* What was rendered goes out; who cannot be told any more is left. */
-static void deliver(struct watch *w, int rc)
+/* Writes the rendered text. */
+static void flush(struct watch *w, int rc)
 {
-    if (w->deaf) {
+    if (w->muted) {
         hy_buf_clear(&w->out.buf);
         w->out.rc = 0;
         return;
     }
     if (rc == 0)
-        rc = hy_out_flush(&w->out, w->words);
+        rc = hy_out_flush(&w->out, w->out_fd);
     if (rc < 0 && !w->over)
-        give_up_telling(w, rc);
+        on_write_error(w, rc);
 }
 
 static void note_above(struct watch *w, const char *text)
@@ -181,7 +180,7 @@ static void note_above(struct watch *w, const char *text)
     hy_out_value(&w->out, text);
     hy_out_str(&w->out, "\n");
     if (!w->screen.open) {
-        deliver(w, w->out.rc);
+        flush(w, w->out.rc);
         return;
     }
     hy_screen_above(&w->screen, &w->out);
@@ -189,17 +188,17 @@ static void note_above(struct watch *w, const char *text)
     w->out.rc = 0;
 }
 
-/* ---- what ranks print ----------------------------------------------------------- */
+/* ---- output of ranks ------------------------------------------------------------- */
 
-static void look(struct watch *w, bool last)
+static void show_rank_output(struct watch *w, bool last)
 {
-    int rc = w->deaf ? 0 : hy_rank_output_show(&w->stream, last);
+    int rc = w->muted ? 0 : hy_rank_output_show(&w->stream, last);
 
-    w->looked_ms = hy_clock_ms();
+    w->stream_read_ms = hy_clock_ms();
     if (rc > 0)
-        w->drawn_ms = 0; /* the table comes back at once */
+        w->drawn_ms = 0; /* redraw the table at once */
     if (rc < 0 && !w->over)
-        give_up_telling(w, rc);
+        on_write_error(w, rc);
 }
 
 static int stream_open(struct watch *w, const struct hy_watching *how)
@@ -207,7 +206,7 @@ static int stream_open(struct watch *w, const struct hy_watching *how)
     bool alone = w->live && !how->all_ranks;
     int rc;
 
-    if (!w->info.row.ranks || !w->info.spec || w->html || w->quiet || w->teller.json)
+    if (!w->info.row.ranks || !w->info.spec || w->html || w->quiet || w->lines.json)
         return 0;
     rc = hy_rank_output_init(&w->stream, w->info.row.logdir, w->info.spec, !alone);
     if (rc == 0 && how->since_ms)
@@ -218,7 +217,7 @@ static int stream_open(struct watch *w, const struct hy_watching *how)
     w->stream.text = (struct hy_log_format){
         .escape = w->live, .overwrite = w->live, .prefix = alone ? HY_LOG_LINES : HY_LOG_RANKED};
     if (!w->live) {
-        w->words = STDERR_FILENO;
+        w->out_fd = STDERR_FILENO;
         hy_style_of(STDERR_FILENO, &w->out.style);
     }
     return rc;
@@ -228,19 +227,19 @@ static void send_html(struct watch *w)
 {
     w->html_due = false;
     w->drawn_ms = hy_clock_ms();
-    deliver(w, hy_live_view_html(&w->board, &w->out, w->drawn_ms));
+    flush(w, hy_live_view_html(&w->view, &w->out, w->drawn_ms));
 }
 
-/* The rank that is to blame, before the last word. */
-static void blame(struct watch *w, const Hy__Update *u)
+/* Prints the rank that failed first, before the last line. */
+static void print_first_failure(struct watch *w, const Hy__Update *u)
 {
-    if (!u->ranks || !u->failed || w->teller.json || w->no_reason)
+    if (!u->ranks || !u->failed || w->lines.json || w->no_reason)
         return;
-    hy_live_view_find_first_failure(&w->board, w->store, &w->info);
-    deliver(w, hy_live_view_first_failure(&w->board, u, &w->out));
+    hy_live_view_find_first_failure(&w->view, w->store, &w->info);
+    flush(w, hy_live_view_first_failure(&w->view, u, &w->out));
 }
 
-/* ---- updates and what they cover ------------------------------------------------------ */
+/* ---- updates and history -------------------------------------------------------------- */
 
 static void drop_update(struct watch *w)
 {
@@ -248,22 +247,22 @@ static void drop_update(struct watch *w)
         hy__update__free_unpacked(hy_take(w->update), &hy_proto_memory);
 }
 
-/* It is tried again with the next update; the end does not wait for it. */
-static void say_unread(struct watch *w, const struct hy_err *why)
+/* The next update retries; the end of the run does not wait for it. */
+static void report_unread(struct watch *w, const struct hy_err *why)
 {
     struct hy_err err = {0};
 
     if (w->unread)
         return;
     w->unread = true;
-    hy_err_set(&err, why->code, "run %lld: its trials cannot be read: %s", (long long)w->info.row.id, why->text);
+    hy_err_set(&err, why->code, "cannot read the trials of run %lld: %s", (long long)w->info.row.id, why->text);
     if (w->screen.open)
         note_above(w, err.text);
     else
         hy_print_error(w->what, &err);
 }
 
-/* What was read, without the end. */
+/* Shows the part of the history that was read, without the end. */
 static void show_part(struct watch *w, Hy__Update *u)
 {
     const bool last = u->last;
@@ -271,25 +270,25 @@ static void show_part(struct watch *w, Hy__Update *u)
     for (size_t i = 0; w->live && i < u->n_notes; i++)
         note_above(w, u->notes[i]);
     w->html_due = w->html;
-    if (!is_told(w))
+    if (!prints_lines(w))
         return;
     if (u->ended_seq)
-        w->teller.skip = 0; /* the position is exact */
+        w->lines.skip = 0; /* the position is exact */
     u->last = false;
-    deliver(w, hy_run_lines_update(&w->teller, u, &w->out));
+    flush(w, hy_run_lines_update(&w->lines, u, &w->out));
     u->last = last;
     hy_history_drop(u);
 }
 
-/* The run has ended, and what the store has of it was shown. */
+/* The run has ended, and all of its history was shown. */
 static void show_end(struct watch *w, Hy__Update *u)
 {
-    look(w, true);
-    if (is_told(w))
-        blame(w, u);
+    show_rank_output(w, true);
+    if (prints_lines(w))
+        print_first_failure(w, u);
     leave(w, w->unread ? HY_EXIT_FAILED : hy_exit_status(u, stop_status(w)));
-    if (is_told(w))
-        deliver(w, hy_run_lines_update(&w->teller, u, &w->out));
+    if (prints_lines(w))
+        flush(w, hy_run_lines_update(&w->lines, u, &w->out));
 }
 
 /* Reads the next part of what the update covers and shows it. */
@@ -297,10 +296,10 @@ static void catch_up(struct watch *w)
 {
     Hy__Update *u = w->update;
     struct hy_err err = {0};
-    int rc = hy_history_read(&w->history, w->store, u, is_told(w) ? 0 : HY_LIVE_VIEW_RECENT, &err);
+    int rc = hy_history_read(&w->history, w->store, u, prints_lines(w) ? 0 : HY_LIVE_VIEW_RECENT, &err);
 
     if (rc < 0)
-        say_unread(w, &err);
+        report_unread(w, &err);
     else
         w->unread = false;
     show_part(w, u);
@@ -309,7 +308,7 @@ static void catch_up(struct watch *w)
     w->update = NULL;
     if (u->last)
         show_end(w, u);
-    hy_live_view_take(&w->board, u, hy_clock_ms());
+    hy_live_view_take(&w->view, u, hy_clock_ms());
 }
 
 static void hang_up(struct watch *w)
@@ -319,8 +318,8 @@ static void hang_up(struct watch *w)
     w->fd = -1;
 }
 
-/* Takes the newest one: it has all that earlier ones had, except for trials and
- * notes in those of an older driver. */
+/* Keeps only the newest update: it replaces earlier ones, except for the trials and notes in those of an older
+ * driver. */
 static void take_update(struct watch *w, Hy__Update *u)
 {
     if (w->update && (w->update->n_ended || w->update->n_notes))
@@ -331,22 +330,22 @@ static void take_update(struct watch *w, Hy__Update *u)
         hang_up(w);
 }
 
-/* ---- complaints from beside ------------------------------------------------------ */
+/* ---- errors of the child process ------------------------------------------------- */
 
-/* Something that is not kept with the run. */
+/* A note that is not stored with the run. */
 static void show_notice(struct watch *w, const char *text)
 {
     if (w->live)
         note_above(w, text);
-    else if (is_told(w))
-        deliver(w, hy_run_lines_note(&w->teller, w->info.row.id, text, &w->out));
+    else if (prints_lines(w))
+        flush(w, hy_run_lines_note(&w->lines, w->info.row.id, text, &w->out));
     else if ((text = hy_strdup(text)))
-        hy_live_view_take_note(&w->board, (char *)text);
+        hy_live_view_take_note(&w->view, (char *)text);
     w->html_due = w->html;
 }
 
-/* "hopyard tensorboard: it is not installed": the sentence is enough. */
-static void on_complaint(struct watch *w, const char *line)
+/* Without the prefix "hopyard tensorboard: ". */
+static void on_aside_line(struct watch *w, const char *line)
 {
     static const char prefix[] = "hopyard ";
     const char *colon = strstr(line, ": ");
@@ -369,19 +368,18 @@ static void read_aside(struct watch *w)
     }
     while ((line = (char *)hy_buf_cstr(&w->aside_text)) && (newline = strchr(line, '\n'))) {
         *newline = '\0';
-        on_complaint(w, line);
+        on_aside_line(w, line);
         hy_buf_consume(&w->aside_text, (size_t)(newline + 1 - line));
     }
 }
 
-/* ---- what comes in ------------------------------------------------------------- */
+/* ---- signals and keys ----------------------------------------------------------- */
 
-/* Because of that signal. */
+/* Stops the run because of a signal, which determines the exit status. */
 static void stop(struct watch *w, int signal)
 {
-    /* A driver that cannot be told any more is found out by the next read; who
-     * is called again is told again (connect_once). */
-    w->mood = STOPPING;
+    /* If the request cannot be sent, the next read fails, and connect_once sends it again. */
+    w->mode = STOPPING;
     w->stop_status = HY_EXIT_SIGNAL + signal;
     if (w->fd >= 0 && hy_client_stop(w->fd, false) < 0)
         shutdown(w->fd, SHUT_RDWR);
@@ -394,33 +392,33 @@ static void detach(struct watch *w)
         return;
     }
     hy_screen_close(&w->screen);
-    if (w->owner >= 0 && w->mood != STOPPING && hy_driver_disown(w->owner) < 0)
-        errno = 0; /* a driver that is gone cannot stop it */
-    if (!w->html && hy_print_detached(w->info.row.id, w->teller.json, "") < 0)
-        errno = 0; /* a terminal that is gone needs no word */
+    if (w->owner >= 0 && w->mode != STOPPING && hy_driver_disown(w->owner) < 0)
+        errno = 0; /* a driver that has exited cannot stop the run */
+    if (!w->html && hy_print_detached(w->info.row.id, w->lines.json, "") < 0)
+        errno = 0; /* the terminal was closed */
     leave(w, stop_status(w));
 }
 
 static void on_interrupt(struct watch *w)
 {
-    if (w->mood == STOPPING || w->html || has_ended(w)) {
+    if (w->mode == STOPPING || w->html || has_ended(w)) {
         detach(w);
-    } else if (w->mood == WATCHING && w->live && w->screen.changed) {
-        tcflush(w->screen.keys, TCIFLUSH); /* keys hit before the question are no answer */
-        w->mood = ASKING;
+    } else if (w->mode == WATCHING && w->live && w->screen.changed) {
+        tcflush(w->screen.keys, TCIFLUSH); /* keys pressed before the prompt do not answer it */
+        w->mode = PROMPTING;
     } else {
         stop(w, SIGINT);
     }
 }
 
-/* A job system, `timeout` or a closed terminal. The signal may come twice (`timeout` sends it to the group, too). */
+/* From a job scheduler, `timeout` or a closed terminal. `timeout` also signals the group, so it may arrive twice. */
 static void on_terminate(struct watch *w, int signal)
 {
     bool stops = w->owner >= 0 || (w->started && !w->html && signal == SIGTERM);
 
     if (!stops || has_ended(w))
         detach(w);
-    else if (w->mood != STOPPING)
+    else if (w->mode != STOPPING)
         stop(w, signal);
 }
 
@@ -433,11 +431,11 @@ static void on_key(struct watch *w)
     else if (key == 'd' || key == 'D')
         detach(w);
     else if (key == 'c' || key == 'C' || key == '\n' || key == '\033')
-        w->mood = WATCHING;
+        w->mode = WATCHING;
 }
 
-/* Gives the terminal back while others use it. */
-static void pause_here(struct watch *w)
+/* Restores the terminal while this process is suspended. */
+static void suspend(struct watch *w)
 {
     hy_screen_close(&w->screen);
     raise(SIGSTOP);
@@ -456,9 +454,9 @@ static void on_signal(struct watch *w, int signal)
         on_terminate(w, signal);
         break;
     case SIGTSTP:
-        pause_here(w);
+        suspend(w);
         break;
-    case SIGCONT: /* perhaps from the background, where the terminal was not ours */
+    case SIGCONT: /* perhaps from the background, without access to the terminal */
         if (w->live && !w->screen.changed) {
             hy_screen_close(&w->screen);
             hy_screen_open(&w->screen, STDOUT_FILENO);
@@ -469,7 +467,7 @@ static void on_signal(struct watch *w, int signal)
         hy_signals_close();
         raise(SIGQUIT);
         break;
-    default: /* SIGWINCH: the next frame asks for the size */
+    default: /* SIGWINCH: the next frame reads the new size */
         w->drawn_ms = 0;
     }
 }
@@ -485,7 +483,7 @@ static void take_signals(struct watch *w, int timeout_ms)
         on_signal(w, signal);
 }
 
-/* ---- a driver that is not there --------------------------------------------------- */
+/* ---- connecting ------------------------------------------------------------------- */
 
 static void take_end(struct watch *w, struct hy_err *err)
 {
@@ -501,7 +499,7 @@ static void take_end(struct watch *w, struct hy_err *err)
     take_update(w, u);
 }
 
-static void say_lost(struct watch *w)
+static void report_lost_driver(struct watch *w)
 {
     hy_cleanup_free char *log = hy_driver_log(w->store, w->info.row.id);
     long long run = w->info.row.id;
@@ -509,17 +507,17 @@ static void say_lost(struct watch *w)
     char text[80];
 
     hy_screen_close(&w->screen);
-    hy_err_set(&err, -EPIPE, "run %lld: its driver has died; what has ended is safe%s (%s says more)", run,
-               hy_resume_clause(hy_run_resume(w->info.spec), run, ", and '", "' goes on", text, sizeof text),
+    hy_err_set(&err, -EPIPE, "the driver of run %lld died; completed trials are safe%s (see %s)", run,
+               hy_resume_clause(hy_run_resume(w->info.spec), run, ", and '", "' continues it", text, sizeof text),
                log ? log : "its log");
     hy_print_error(w->what, &err);
     if (w->html)
-        take_end(w, &err); /* as far as the store knows */
+        take_end(w, &err); /* as recorded in the store */
     else
         leave(w, HY_EXIT_FAILED);
 }
 
-/* 1 when the run's state is known again and it still runs. */
+/* Reads the run again. 1 when it is still running, 0 when it has ended, or -Exxx. */
 static int reload(struct watch *w, struct hy_err *err)
 {
     char number[32];
@@ -539,9 +537,9 @@ static int connect_once(struct watch *w, struct hy_err *err)
     if (w->fd < 0)
         return w->fd;
     hy_buf_clear(&w->rest);
-    w->teller.skip = w->teller.ended; /* an older driver tells all of them again */
-    rc = hy_client_watch(w->fd, is_told(w));
-    if (rc == 0 && w->mood == STOPPING)
+    w->lines.skip = w->lines.ended; /* an older driver sends all trials again */
+    rc = hy_client_watch(w->fd, prints_lines(w));
+    if (rc == 0 && w->mode == STOPPING)
         rc = hy_client_stop(w->fd, false);
     return rc;
 }
@@ -564,7 +562,7 @@ static void on_answer(struct watch *w, Hy__ClientAnswer *answer)
     hy__client_answer__free_unpacked(answer, &hy_proto_memory);
 }
 
-/* A driver that has too many clients says so and hangs up, perhaps before it was sent anything. */
+/* A driver with too many clients sends an error and closes the connection, perhaps before it reads the request. */
 static bool was_refused(struct watch *w)
 {
     Hy__ClientAnswer *answer;
@@ -575,13 +573,14 @@ static bool was_refused(struct watch *w)
 }
 
 /*
- * Connects, or finds out why that is not possible: the run has ended (a quick
- * one may, before anybody could look), or its driver has died. A driver that
- * lives and has hung up (we were suspended for long) is called again.
+ * Connects to the driver, or handles the reason why that is impossible: the run
+ * has ended (a short one may end before the first connection), or its driver has
+ * died. Reconnects if a running driver has closed the connection (after this
+ * process was suspended for long).
  */
-static void reach(struct watch *w)
+static void connect_driver(struct watch *w)
 {
-    for (int i = 0; i < AGAIN_TRIES && !w->over; i++) {
+    for (int i = 0; i < CONNECT_TRIES && !w->over; i++) {
         long long run = w->info.row.id;
         struct hy_err err = {0};
         int rc;
@@ -602,10 +601,10 @@ static void reach(struct watch *w)
             break;
         }
         if (!w->over)
-            poll(NULL, 0, AGAIN_MS);
+            poll(NULL, 0, CONNECT_MS);
     }
     if (!w->over)
-        say_lost(w);
+        report_lost_driver(w);
 }
 
 /* ---- the loop --------------------------------------------------------------------- */
@@ -620,8 +619,8 @@ static void read_answers(struct watch *w)
             continue;
         if (rc <= 0) {
             if (w->update)
-                catch_up(w); /* before it is asked again */
-            reach(w);
+                catch_up(w); /* before reconnecting */
+            connect_driver(w);
             return;
         }
         on_answer(w, answer);
@@ -636,7 +635,7 @@ static int frame_timeout(const struct watch *w)
     return !w->live && !w->html_due ? -1 : due < 0 ? 0 : due > every ? every : (int)due;
 }
 
-/* Until the next frame or the next look at what ranks print, whichever comes first. */
+/* Until the next frame or the next read of the ranks' output, whichever is first. */
 static int wait_ms(const struct watch *w)
 {
     int frame = frame_timeout(w);
@@ -646,18 +645,18 @@ static int wait_ms(const struct watch *w)
     return w->stream.ranks && (frame < 0 || frame > HY_RANK_OUTPUT_MS) ? HY_RANK_OUTPUT_MS : frame;
 }
 
-static void turn(struct watch *w)
+static void run_once(struct watch *w)
 {
     struct pollfd fds[] = {
         {.fd = w->fd, .events = POLLIN},
         {.fd = w->signals, .events = POLLIN},
-        {.fd = w->mood == ASKING ? w->screen.keys : -1, .events = POLLIN},
+        {.fd = w->mode == PROMPTING ? w->screen.keys : -1, .events = POLLIN},
         {.fd = w->aside, .events = POLLIN},
     };
 
     poll(fds, HY_COUNT(fds), wait_ms(w));
     take_signals(w, 0);
-    if (!w->over && w->mood == ASKING && fds[2].revents)
+    if (!w->over && w->mode == PROMPTING && fds[2].revents)
         on_key(w);
     if (!w->over && fds[0].revents)
         read_answers(w);
@@ -665,8 +664,8 @@ static void turn(struct watch *w)
         catch_up(w);
     if (!w->over && fds[3].revents)
         read_aside(w);
-    if (!w->over && w->stream.ranks && hy_clock_ms() - w->looked_ms >= HY_RANK_OUTPUT_MS)
-        look(w, false);
+    if (!w->over && w->stream.ranks && hy_clock_ms() - w->stream_read_ms >= HY_RANK_OUTPUT_MS)
+        show_rank_output(w, false);
     if (!w->over && w->live && frame_timeout(w) == 0) {
         w->spin++;
         draw(w);
@@ -675,24 +674,24 @@ static void turn(struct watch *w)
         send_html(w);
 }
 
-/* What stays: the summary, or the last fragment. */
+/* Prints the summary, or the last fragment. */
 static void finish(struct watch *w)
 {
     hy_screen_close(&w->screen);
-    if (is_told(w) || !w->board.now || !w->board.now->last || (w->quiet && w->status == HY_EXIT_OK))
+    if (prints_lines(w) || !w->view.now || !w->view.now->last || (w->quiet && w->status == HY_EXIT_OK))
         return;
     if (w->info.row.ranks && !w->no_reason)
-        hy_live_view_find_first_failure(&w->board, w->store, &w->info);
+        hy_live_view_find_first_failure(&w->view, w->store, &w->info);
     else if (!w->info.row.ranks)
-        hy_live_view_failures(&w->board, w->store, w->info.row.id);
+        hy_live_view_failures(&w->view, w->store, w->info.row.id);
     if (!w->html) {
-        hy_style_of(w->words, &w->out.style);
-        hy_live_view_summary(&w->board, &w->out);
+        hy_style_of(w->out_fd, &w->out.style);
+        hy_live_view_summary(&w->view, &w->out);
     } else {
-        hy_live_view_html(&w->board, &w->out, hy_clock_ms());
+        hy_live_view_html(&w->view, &w->out, hy_clock_ms());
     }
-    if (hy_out_flush(&w->out, w->words) < 0)
-        errno = 0; /* the exit status says it too */
+    if (hy_out_flush(&w->out, w->out_fd) < 0)
+        errno = 0; /* the exit status has the result, too */
 }
 
 static void watch_done(struct watch *w)
@@ -707,7 +706,7 @@ static void watch_done(struct watch *w)
     hy_buf_done(&w->aside_text);
     hy_out_done(&w->out);
     hy_rank_output_done(&w->stream);
-    hy_live_view_done(&w->board);
+    hy_live_view_done(&w->view);
     hy_run_info_done(&w->info);
     hy_store_close(w->store);
 }
@@ -727,14 +726,14 @@ static int watch_open(struct watch *w, const char *project, int64_t run, const s
         rc = hy_run_info_find(w->store, number, &w->info, err);
     if (rc < 0)
         return rc;
-    w->teller.seed = (uint64_t)w->info.row.seed;
+    w->lines.seed = (uint64_t)w->info.row.seed;
     return stream_open(w, how) < 0 ? hy_err_oom(err) : 0;
 }
 
 int hy_watch(const char *project, int64_t run, const struct hy_watching *how)
 {
     struct watch w = {
-        .what = how->what, .fd = -1, .aside = how->aside, .screen.keys = -1, .words = STDOUT_FILENO,
+        .what = how->what, .fd = -1, .aside = how->aside, .screen.keys = -1, .out_fd = STDOUT_FILENO,
         .started = how->started, .owner = how->owner};
     struct hy_style style;
     struct hy_err err = {0};
@@ -745,9 +744,9 @@ int hy_watch(const char *project, int64_t run, const struct hy_watching *how)
     w.no_reason = how->no_reason;
     w.live = style.terminal && (how->form == HY_OUTPUT_TEXT || w.quiet);
     if (w.quiet && !w.live)
-        w.words = STDERR_FILENO; /* standard output is for what the caller came for */
+        w.out_fd = STDERR_FILENO; /* the caller uses standard output for its result */
     w.html = how->form == HY_OUTPUT_HTML;
-    w.teller.json = how->form == HY_OUTPUT_JSON;
+    w.lines.json = how->form == HY_OUTPUT_JSON;
     hy_out_init(&w.out, w.html ? &hy_html_style : &style);
     hy_buf_init(&w.aside_text, 4096);
     hy_buf_init(&w.rest, 2 * HY_LOCAL_MAX);
@@ -758,12 +757,12 @@ int hy_watch(const char *project, int64_t run, const struct hy_watching *how)
         hy_print_error(how->what, &err);
         leave(&w, HY_EXIT_FAILED);
     } else {
-        reach(&w);
+        connect_driver(&w);
     }
     if (!w.over && w.live && w.fd >= 0)
         hy_screen_open(&w.screen, STDOUT_FILENO);
     while (!w.over)
-        turn(&w);
+        run_once(&w);
     finish(&w);
     watch_done(&w);
     return w.status;
@@ -780,11 +779,11 @@ int hy_exit_status(const Hy__Update *last, int stopped)
 int hy_print_detached(int64_t run, bool json, const char *tensorboard)
 {
     hy_cleanup_out struct hy_out out = {0};
-    struct hy_run_lines teller = {.json = json};
+    struct hy_run_lines lines = {.json = json};
     struct hy_style style;
 
     hy_style_of(STDOUT_FILENO, &style);
     hy_out_init(&out, &style);
-    hy_run_lines_detached(&teller, run, tensorboard, &out);
+    hy_run_lines_detached(&lines, run, tensorboard, &out);
     return hy_out_flush(&out, STDOUT_FILENO);
 }

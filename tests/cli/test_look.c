@@ -59,7 +59,7 @@ static void test_a_run_without_its_driver_is_interrupted(void **state)
     assert_says(ls, "interrupted");
     assert_says(ls, "2/5 (1 failed)");
     assert_says(ls, "v=0.75");
-    assert_says(show, "`hopyard resume 1` goes on");
+    assert_says(show, "`hopyard resume 1` continues it");
     assert_says(show, "2 done, 1 failed, 1 interrupted");
     assert_says(show, "./train {x}");
     assert_says(stop, "is not running");
@@ -78,7 +78,7 @@ static void test_show_lists_the_best_first_and_says_what_it_leaves_out(void **st
     (void)state;
     assert_says(show, "x=2");
     assert_true(strstr(show, "x=2") < strstr(show, "x=1"));
-    assert_says(show, "and 2 more: --trials all");
+    assert_says(show, "and 2 more: use --trials all");
     assert_true(strstr(all, "x=1") < strstr(all, "x=2"));
     assert_says(all, "exit status 3");
     assert_null(strstr(all, "more"));
@@ -135,7 +135,7 @@ static void test_logs_are_those_of_the_trial_asked_for(void **state)
         all, "1 | odd\n1 ! trouble\n2 | even\n2 ! trouble\n3 | odd\n3 ! trouble\n4 | even\n4 ! trouble\n");
     assert_string_equal(follow, "1 ! trouble\n2 ! trouble\n3 ! trouble\n4 ! trouble\n");
     assert_says(none, "has no trial 9");
-    assert_says(bad, "TRIAL is a trial's number");
+    assert_says(bad, "TRIAL must be the number of a trial");
     project_free(y);
 }
 
@@ -146,7 +146,7 @@ static void test_following_an_interrupted_run_ends_and_says_so(void **state)
 
     (void)state;
     assert_says(follow, "even\ntrouble");
-    assert_says(follow, "run 1 is interrupted");
+    assert_says(follow, "run 1 was interrupted");
     project_free(y);
 }
 
@@ -158,8 +158,8 @@ static void test_rm_takes_the_run_and_its_logs(void **state)
     hy_cleanup_free char *app = hy_path_join(y->project, "Logs/TensorFlow/local-1");
 
     (void)state;
-    assert_says(rm, "run 1 is removed");
-    assert_says(ls, "There are no runs here yet");
+    assert_says(rm, "run 1 was removed");
+    assert_says(ls, "This project has no runs yet");
     assert_says(again, "no run");
     assert_int_equal(access(app, F_OK), -1);
     project_free(y);
@@ -260,8 +260,8 @@ static void test_the_program_says_what_it_does_not_know(void **state)
 
     (void)state;
     assert_says(command, "did you mean 'show'?");
-    assert_says(opposite, "there is no command 'export'; 'hopyard help' shows those there are"); /* not import */
-    assert_says(other, "'hopyard help' shows those there are");                                   /* not resume */
+    assert_says(opposite, "unknown command 'export'; 'hopyard help' lists the commands"); /* not import */
+    assert_says(other, "'hopyard help' lists the commands");                                   /* not resume */
     assert_says(run, "77");
     assert_says(best, "nothing");
     assert_says(help, "Usage");
@@ -275,7 +275,7 @@ static void test_a_project_without_a_store_has_no_runs(void **state)
     hy_cleanup_free char *show = say(&y, 1, WORDS("show")), *directory = hy_path_join(y.project, ".hopyard");
 
     (void)state;
-    assert_says(ls, "There are no runs here yet");
+    assert_says(ls, "This project has no runs yet");
     assert_string_equal(json, "[]\n");
     assert_true(*show);
     assert_int_equal(access(directory, F_OK), -1); /* looking makes nothing */

@@ -94,9 +94,9 @@ static void test_every_mistake_gets_its_sentence(void **state)
         {"run", {"--seed="}, "--seed needs a value"},
         {"run", {"--json=yes"}, "--json takes no value"},
         {"run", {"--seed", "1", "--seed=2"}, "--seed is given twice"},
-        {"run", {"train"}, "behind --"},
+        {"run", {"train"}, "after --"},
         {"run", {"-x"}, "unknown option '-x'"},
-        {"show", {"1", "2"}, "'2' is too much"},
+        {"show", {"1", "2"}, "unexpected argument '2'"},
         {"rm", {NULL}, "hopyard rm RUN…"},
         {"import", {NULL}, "hopyard import PATH"},
     };
@@ -303,44 +303,44 @@ static void test_what_cannot_be_is_refused_with_a_sentence(void **state)
     static const struct {
         const char *words[12], *says;
     } cases[] = {
-        {{"--grid", "a=1", "--"}, "there is no command"},
-        {{"--grid", "a=1"}, "there is no command"},
+        {{"--grid", "a=1", "--"}, "missing command"},
+        {{"--grid", "a=1"}, "missing command"},
         {{"--grid", "a=", "--", "t"}, "--grid"},
         {{"--grid", "a=1", "--", "t", "{b}"}, "{b}"},
         {{"--grid", "a=1", "--grid", "a=2", "--", "t"}, "a"},
         {{"--grid", "a=[1,2", "--grid", "b=[1,]", "--", "t"}, "--grid: 'b' is not a valid JSON list: at byte 4"},
         {{"--random", "1", "--space", "a=[x]", "--", "t"}, "--space: 'a' is not a valid JSON list"},
-        {{"--paired", "--", "t"}, "--paired belongs to --grid"},
-        {{"--paired", "--random", "1", "--space", "a=1..2", "--", "t"}, "--paired belongs to --grid"},
+        {{"--paired", "--", "t"}, "--paired requires --grid"},
+        {{"--paired", "--random", "1", "--space", "a=1..2", "--", "t"}, "--paired requires --grid"},
         {{"--paired", "--grid", "a=1,2", "--grid", "b=1..3", "--", "t"}, "'a' has 2 values and 'b' has 3"},
         {{"--grid", "a=@/nowhere/values", "--", "t"},
          "a: cannot read values from '/nowhere/values': No such file"},
         {{"--grid", "a=@/", "--", "t"}, "Is a directory"},
         {{"--grid", "a=@/dev/null", "--", "t"}, "no values"},
-        {{"--grid", "a=@/dev/zero", "--", "t"}, "may have 8 MB"},
-        {{"--grid", "a=1", "--random", "3", "--", "t"}, "write --space instead of --grid"},
-        {{"--grid", "a=1", "--space", "b=1..2", "--", "t"}, "cannot be mixed"},
+        {{"--grid", "a=@/dev/zero", "--", "t"}, "are larger than 8 MB"},
+        {{"--grid", "a=1", "--random", "3", "--", "t"}, "use --space instead of --grid"},
+        {{"--grid", "a=1", "--space", "b=1..2", "--", "t"}, "exclude each other"},
         {{"--space", "b=1..2", "--", "t"}, "--random N or --evolve"},
-        {{"--random", "3", "--", "t"}, "needs a space"},
-        {{"--random", "many", "--space", "b=1..2", "--", "t"}, "--random takes a whole number"},
+        {{"--random", "3", "--", "t"}, "requires a search space"},
+        {{"--random", "many", "--space", "b=1..2", "--", "t"}, "--random takes an integer"},
         {{"--random", "3", "--evolve", "--space", "b=1..2", "--", "t"}, "choose one"},
         {{"--evolve", "--space", "b=1..2", "--", "t"}, "--max NAME or --min NAME"},
         {{"--evolve", "--space", "b=1..2", "--min", "f", "--", "t"}, "--generations"},
-        {{"--population", "3", "--", "t"}, "belongs to --evolve"},
+        {{"--population", "3", "--", "t"}, "requires --evolve"},
         {{"--max", "a", "--min", "b", "--", "t"}, "one metric"},
         {{"--memory", "4X", "--", "t"}, "--memory takes a size"},
         {{"--memory", "0", "--", "t"}, "--memory takes a size"},
         {{"--max-transfer", "0", "--", "t"}, "--max-transfer takes a size"},
         {{"--max-transfer", "much", "--", "t"}, "--max-transfer takes a size"},
-        {{"--gpus", "1.5", "--", "t"}, "--gpus takes a whole number"},
-        {{"--gpus", "0.009", "--", "t"}, "--gpus takes a whole number"},
-        {{"--gpus", "nan", "--", "t"}, "--gpus takes a whole number"},
-        {{"--timeout", "soon", "--", "t"}, "--timeout takes a time"},
-        {{"--parallel", "0", "--", "t"}, "--parallel takes a whole number"},
-        {{"--retries", "-1", "--", "t"}, "--retries takes a whole number"},
-        {{"--seed", "9223372036854775808", "--", "t"}, "--seed takes a whole number"},
+        {{"--gpus", "1.5", "--", "t"}, "--gpus takes an integer"},
+        {{"--gpus", "0.009", "--", "t"}, "--gpus takes an integer"},
+        {{"--gpus", "nan", "--", "t"}, "--gpus takes an integer"},
+        {{"--timeout", "soon", "--", "t"}, "--timeout takes a duration"},
+        {{"--parallel", "0", "--", "t"}, "--parallel takes an integer"},
+        {{"--retries", "-1", "--", "t"}, "--retries takes an integer"},
+        {{"--seed", "9223372036854775808", "--", "t"}, "--seed takes an integer"},
         {{"--name", "12", "--", "t"}, "cannot be a number"},
-        {{"--name", "a\nb", "--", "t"}, "no control characters"},
+        {{"--name", "a\nb", "--", "t"}, "without control characters"},
         {{"--listen", "host:99999", "--", "t"}, "--listen takes"},
         {{"--hosts", "a:0", "--", "t"}, "from 1 to 65536"},
     };
@@ -397,7 +397,7 @@ static void test_values_may_stand_in_a_file(void **state)
         assert_string_equal(s->dims[0]->text, cases[i].text); /* the values, not the file's name */
     }
     assert_int_equal(spec_of_file("grid", "a\0b", 3, &none, &err), -EINVAL);
-    assert_non_null(strstr(err.text, "there is a NUL"));
+    assert_non_null(strstr(err.text, "contain a NUL byte"));
 }
 
 static void test_values_too_long_for_a_trial_are_refused(void **state)
@@ -410,7 +410,7 @@ static void test_values_too_long_for_a_trial_are_refused(void **state)
     memset(text, 'x', 120 << 10);
     assert_int_equal(spec_of_file("grid", text, (120 << 10) - 1, &fits, &err), 0);
     assert_int_equal(spec_of_file("grid", text, 120 << 10, &none, &err), -EINVAL);
-    assert_non_null(strstr(err.text, "more than 120 KB with 'x'"));
+    assert_non_null(strstr(err.text, "larger than 120 KB with 'x'"));
 }
 
 static void test_paired_lists_become_their_description(void **state)

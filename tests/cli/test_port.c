@@ -57,7 +57,7 @@ static void test_a_held_port_is_there_for_its_server_alone(void **state)
     assert_false(hy_port_answers(port.number));
     hy_port_find_owner(port.number, &who);
     assert_false(who.there);
-    assert_taken(port.number, "is taken; give another one"); /* another of us */
+    assert_taken(port.number, "is in use; choose another port"); /* another hopyard */
     server = serve(port.number, INADDR_LOOPBACK);
     assert_true(hy_port_answers(port.number));
     hy_port_release(&port);
@@ -75,7 +75,7 @@ static void test_who_has_a_port_is_named(void **state)
     char words[64];
 
     (void)state;
-    snprintf(words, sizeof words, "taken by process %ld (test_port)", (long)getpid());
+    snprintf(words, sizeof words, "in use by process %ld (test_port)", (long)getpid());
     for (size_t i = 0; i < HY_COUNT(addresses); i++) {
         struct hy_port port = reserve(0);
         uint16_t number = port.number;

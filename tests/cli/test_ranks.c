@@ -509,7 +509,7 @@ static void test_the_plot_shows_what_is_missing_to_the_ideal(void **state)
     hy_scaling_line(&out, &one, &one, 4);
     hy_scaling_line(&out, &two, &one, 4);
     hy_scaling_line(&out, &four, &one, 4);
-    assert_string_equal(text_of(&out), "ranks  efficiency  examples_per_second of all of them\n"
+    assert_string_equal(text_of(&out), "ranks  efficiency  examples_per_second of all ranks\n"
                                        "    1       100 %  ########## 1,000\n"
                                        "    2        75 %  ###############..... 1,500\n"
                                        "    4       100 %  ######################################## 4,000"

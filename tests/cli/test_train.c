@@ -171,7 +171,7 @@ static void test_all_that_horovodrun_takes_is_taken_or_refused_with_advice(void 
 
         snprintf(line, sizeof line, "-np 4 %s python train.py", refused[i]);
         assert_int_equal(parse(line, &args, &err), -EINVAL);
-        assert_non_null(strstr(err.text, " cannot be: "));
+        assert_non_null(strstr(err.text, " is not supported: "));
     }
 }
 
@@ -250,7 +250,7 @@ static void test_hosts_come_from_the_line_or_from_a_file(void **state)
     assert_int_equal(s->ranks, 6); /* all there are */
     snprintf(line, sizeof line, "-hostfile %s/bad true", directory);
     assert_int_equal(spec_of(line, &bad, &err), -EINVAL);
-    assert_non_null(strstr(err.text, "bad, line 2: 'cores=3' is not understood; a line is: HOST slots=N"));
+    assert_non_null(strstr(err.text, "bad, line 2: invalid 'cores=3'; write lines as: HOST slots=N"));
     assert_int_equal(spec_of("-np 2 -H localhost:4 true", &here, &err), 0);
     assert_int_equal(here->n_hosts, 0); /* this machine needs no ssh */
     assert_int_equal(here->ranks, 2);
@@ -262,38 +262,38 @@ static void test_a_training_that_cannot_be_is_refused_with_a_sentence(void **sta
     static const struct {
         const char *line, *sentence;
     } cases[] = {
-        {"true", "say how many ranks there are: hopyard train -np 4 …"},
+        {"true", "missing number of ranks; usage: hopyard train -np 4 …"},
         {"-np 4",
-         "there is no command; put it behind the options, as in: hopyard train -np 4 python train.py"},
-        {"-np 0 true", "--num-proc takes a whole number from 1 to 1024, not '0'"},
-        {"-np 200 true", "one machine has 128 ranks at most; spread them with -H a:128,b:128"},
-        {"-np 5 -H a:2,b:2 true", "the hosts have 4 slots, too few for -np 5; say more of them, as in a:5"},
-        {"-np 2 --min-np 3 true", "--min-np 3 is more than there are: -np 2"},
-        {"-np 2 --max-np 1 true", "--max-np 1 is less than there are: -np 2"},
+         "missing command; put it after the options, for example: hopyard train -np 4 python train.py"},
+        {"-np 0 true", "--num-proc takes an integer from 1 to 1024, not '0'"},
+        {"-np 200 true", "one machine can run at most 128 ranks; distribute them with -H a:128,b:128"},
+        {"-np 5 -H a:2,b:2 true", "the hosts have 4 slots, too few for -np 5; add slots, for example a:5"},
+        {"-np 2 --min-np 3 true", "--min-np 3 is greater than -np 2"},
+        {"-np 2 --max-np 1 true", "--max-np 1 is less than -np 2"},
         {"-np 2 --hosts a:2 --hostfile f true",
-         "--hosts, --hostfile and --host-discovery-script each name machines; choose one"},
+         "--hosts, --hostfile and --host-discovery-script exclude each other; choose one"},
         {"-np 2 --hosts a:2 --host-discovery-script f true",
-         "--hosts, --hostfile and --host-discovery-script each name machines; choose one"},
-        {"-np 2 --slots-per-host 2 true", "--slots-per-host belongs to --host-discovery-script; otherwise write the "
-                                          "slots behind each host, as in -H a:2,b:2"},
-        {"-np 2 --elastic-timeout 30 true", "--elastic-timeout belongs to an elastic training; give --min-np or --max-np"},
+         "--hosts, --hostfile and --host-discovery-script exclude each other; choose one"},
+        {"-np 2 --slots-per-host 2 true", "--slots-per-host requires --host-discovery-script; otherwise write the "
+                                          "slots after each host, for example -H a:2,b:2"},
+        {"-np 2 --elastic-timeout 30 true", "--elastic-timeout requires an elastic training; add --min-np or --max-np"},
         {"-np 2 --blacklist-cooldown-range 1 2 true",
-         "--blacklist-cooldown-range belongs to an elastic training; give --min-np or --max-np"},
+         "--blacklist-cooldown-range requires an elastic training; add --min-np or --max-np"},
         {"-np 2 --min-np 1 --blacklist-cooldown-range 5 2 true",
-         "--blacklist-cooldown-range takes two numbers of seconds, as in 10 100, not '5 2'"},
+         "--blacklist-cooldown-range takes two numbers of seconds such as 10 100, not '5 2'"},
         {"-np 2 --min-np 1 --elastic-timeout soon true",
-         "--elastic-timeout (or $HOROVOD_ELASTIC_TIMEOUT) is a number of seconds, not 'soon'"},
-        {"-np 2 --ssh-port 0 true", "--ssh-port takes a whole number from 1 to 65535, not '0'"},
+         "--elastic-timeout (or $HOROVOD_ELASTIC_TIMEOUT) takes a number of seconds, not 'soon'"},
+        {"-np 2 --ssh-port 0 true", "--ssh-port takes an integer from 1 to 65535, not '0'"},
         {"-np 2 -i /no/such/key true", "--ssh-identity-file: cannot read '/no/such/key': No such file or directory"},
         {"-np 2 --metric speed true",
-         "--metric belongs to --scaling; a training's metric is --max or --min NAME"},
+         "--metric requires --scaling; set the metric of a training with --max NAME or --min NAME"},
         {"-np 2 --scaling --min-np 1 true",
-         "--scaling measures fixed numbers of ranks; leave --min-np and --max-np out"},
+         "--scaling cannot be used with --min-np or --max-np; remove them"},
         {"-np 2 -x NO-SUCH-NAME true",
-         "-x takes NAME=VALUE, or the name of what is in the environment, not 'NO-SUCH-NAME'"},
-        {"-np 2 --timeline-mark-cycles true", "--timeline-mark-cycles belongs to --timeline-filename FILE"},
+         "-x takes NAME=VALUE, or the name of an environment variable that is set, not 'NO-SUCH-NAME'"},
+        {"-np 2 --timeline-mark-cycles true", "--timeline-mark-cycles requires --timeline-filename FILE"},
         {"-np 2 --reset-limit 3 true",
-         "--reset-limit belongs to an elastic training; give --min-np or --max-np"},
+         "--reset-limit requires an elastic training; add --min-np or --max-np"},
     };
 
     (void)state;
@@ -417,14 +417,15 @@ static void test_a_config_file_that_is_not_understood_is_refused_with_its_line(v
     static const struct {
         const char *text, *sentence;
     } cases[] = {
-        {"timeline:\n  filename: {a: b}\n", "line 2: this is not understood; write SECTION:, and below it, indented, NAME: VALUE"},
-        {"nothing\n", "line 1: this is not understood"},
-        {"params:\n  num_proc: 4\n", "line 2: there is no setting 'num_proc' in section 'params'"},
-        {"elastic:\n", "line 1: there is no section 'elastic'"},
+        {"timeline:\n  filename: {a: b}\n",
+         "line 2: invalid line; write SECTION:, and below it indented lines NAME: VALUE"},
+        {"nothing\n", "line 1: invalid line"},
+        {"params:\n  num_proc: 4\n", "line 2: unknown setting 'num_proc' in section 'params'"},
+        {"elastic:\n", "line 1: unknown section 'elastic'"},
         {"  level: 3\n", "line 1: 'level' is not in a section"},
-        {"timeline:\n  mark_cycles: perhaps\n", "line 2: 'mark_cycles' is true or false, not 'perhaps'"},
-        {"controller: smoke\n", "line 1: the controller is gloo or mpi, not 'smoke'"},
-        {"timeline: t.json\n", "line 1: put the settings of 'timeline' below it, indented"},
+        {"timeline:\n  mark_cycles: perhaps\n", "line 2: 'mark_cycles' must be true or false, not 'perhaps'"},
+        {"controller: smoke\n", "line 1: the controller must be gloo or mpi, not 'smoke'"},
+        {"timeline: t.json\n", "line 1: put the settings of 'timeline' on indented lines below it"},
     };
     char *directory = make_directory();
 

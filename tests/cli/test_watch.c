@@ -323,7 +323,7 @@ static void assert_ends(struct client *c, int status)
     hy_buf_done(&c->said);
 }
 
-#define QUESTION "Stop the run (s), detach and leave it running (d), or go on (c)?"
+#define QUESTION "Stop the run (s), detach and leave it running (d), or continue (c)?"
 
 static void test_a_terminal_gets_a_live_table_and_a_summary(void **state)
 {
@@ -508,8 +508,8 @@ static void test_a_driver_that_dies_is_missed(void **state)
 
     (void)state;
     client_awaits(&c, "[2/3]");
-    client_awaits(&c, "its driver has died");
-    client_awaits(&c, "'hopyard resume 1' goes on");
+    client_awaits(&c, "the driver of run 1 died");
+    client_awaits(&c, "'hopyard resume 1' continues it");
     client_awaits(&c, "run-1.log");
     assert_ends(&c, HY_EXIT_FAILED);
     driver_end(driver);
@@ -566,7 +566,7 @@ static void test_a_notebook_hears_of_a_driver_that_died(void **state)
     struct client c = client_start(y, false, WORDS("attach", (char *)"--html"));
 
     (void)state;
-    client_awaits(&c, "its driver has died");
+    client_awaits(&c, "the driver of run 1 died");
     client_awaits(&c, "interrupted");
     assert_ends(&c, HY_EXIT_FAILED);
     driver_end(driver);
@@ -581,7 +581,7 @@ static void test_a_store_that_cannot_be_read_is_named_and_the_end_is_told(void *
         pid_t driver = driver_start(y, PLAY_DAMAGE);
         struct client c = client_start(y, terminal, WORDS("attach"));
 
-        client_awaits(&c, "run 1: its trials cannot be read: the store");
+        client_awaits(&c, "cannot read the trials of run 1: the store");
         client_awaits(&c, "is damaged");
         client_awaits(&c, terminal ? "done  run 1 digits  3 of 3 trials" : "run 1 done: 3 done");
         assert_ends(&c, HY_EXIT_FAILED);

@@ -646,7 +646,7 @@ def test_ctrl_c_and_go_on(yard: Yard, lab: Lab, terminal: Terminal) -> None:
     type_python(lab, terminal)
     terminal.see("running")
     terminal.key("C-c")
-    terminal.see(r"go on \(c\)")
+    terminal.see(r"continue \(c\)")
     terminal.key("c")
     (yard.project / "gate").touch()
     terminal.see("result 2")

@@ -176,7 +176,7 @@ def test_more_than_there_are_is_refused_before_there_is_a_run(gpus: Yard) -> Non
     gpus.env["FAKE_NVML_DEVICES"] = "0"
     text = gpus.run("run", "--gpus", 0.1, "--", "true", rc=1).stderr
     assert "each trial needs 0.1 of a GPU, but this machine has no GPU; leave --gpus out" in text
-    assert "There are no runs here yet" in gpus.run("ls").stdout
+    assert "This project has no runs yet" in gpus.run("ls").stdout
 
 
 def test_the_refusal_in_python_has_pythons_names(gpus: Yard) -> None:
@@ -185,13 +185,13 @@ def test_the_refusal_in_python_has_pythons_names(gpus: Yard) -> None:
     p = subprocess.run([sys.executable, "-c", code], env={**gpus.env, "HOPYARD_PROGRAM": gpus.bin}, cwd=gpus.project, text=True,
                        stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
     assert p.stderr.splitlines()[-1] == "hopyard.Error: each trial needs 1 GPU, but this machine has no GPU; leave gpus= out"
-    assert "There are no runs here yet" in gpus.run("ls").stdout
+    assert "This project has no runs yet" in gpus.run("ls").stdout
 
 
 @pytest.mark.parametrize("bad", ["1.5", "-1", "0.001", "many", "65", "nan"])
 def test_what_is_no_number_of_gpus_is_a_sentence(gpus: Yard, bad: str) -> None:
     text = gpus.run("run", f"--gpus={bad}", "--", "true", rc=2).stderr
-    assert "--gpus takes a whole number up to 64, or a share of one GPU from 0.01 to 0.99" in text
+    assert "--gpus takes an integer up to 64, or a share of one GPU from 0.01 to 0.99" in text
     assert f"not '{bad}'" in text
 
 
@@ -321,9 +321,9 @@ def test_gc_ends_mps_that_nobody_uses(gpus: Yard) -> None:
         os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not gpus.processes(r"hopyard"), "they are gone")
     assert gpus.processes("sleep 3600")
-    assert "would end 1 MPS daemon that agents had left behind" in gpus.run("gc", "--all", "--dry-run").stdout
+    assert "would stop 1 MPS daemon that agents had left behind" in gpus.run("gc", "--all", "--dry-run").stdout
     assert "MPS" not in gpus.run("gc").stdout and gpus.processes("sleep 3600"), "other projects may have started it"
-    assert "ended 1 MPS daemon that agents had left behind" in gpus.run("gc", "--all").stdout
+    assert "stopped 1 MPS daemon that agents had left behind" in gpus.run("gc", "--all").stdout
     assert (folder / "control.log").read_text().split() == ["start", "quit"]
 
 

@@ -123,7 +123,7 @@ def test_a_folder_that_stands_for_a_project_elsewhere_is_checked_too(users: User
     env = {"HOPYARD_PROJECT": "hdfs://nowhere/project", "XDG_STATE_HOME": str(users.folder / "state")}
     (users.folder / "state").mkdir()
     give(users.folder / "state", VICTIM)
-    assert "no runs here yet" in users.call(VICTIM, "ls", **env).stdout
+    assert "has no runs yet" in users.call(VICTIM, "ls", **env).stdout
     (url,) = users.folder.glob("state/hopyard/*/files/.hopyard/url")
     assert url.read_text() == env["HOPYARD_PROJECT"] and url.stat().st_mode & 0o777 == 0o600
     os.chown(url, ATTACKER, ATTACKER)
@@ -280,7 +280,7 @@ def test_a_snapshot_of_another_user_is_not_advised_and_cannot_be_resumed(users: 
     os.chown(laid, ATTACKER, ATTACKER)
     assert "import" not in users.call(VICTIM, "ls").stderr
     done = users.call(VICTIM, "import", laid)
-    assert done.returncode == 0 and "its runs can be looked at, but not resumed\n1 run added\n" in done.stdout, done
+    assert done.returncode == 0 and "its runs can be shown, but not resumed\n1 run added\n" in done.stdout, done
     assert "touch ran" in users.call(VICTIM, "show", "1").stdout
     done = users.call(VICTIM, "resume", "1")
     assert done.returncode == 1 and "from a file that others could write" in done.stderr, done

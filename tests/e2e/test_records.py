@@ -60,7 +60,7 @@ def lines(yard: Yard, *args: object, **kw: Any) -> list[dict[str, Any]]:
 def test_records_are_counted_checked_and_shown(yard: Yard, files: Path, name: str) -> None:
     path = files / f"{name}.tfrecords"
     assert yard.run("records", "count", path).stdout.split() == ["10", str(path)]
-    assert "10 records" in (said := yard.run("records", "verify", path).stdout) and "every checksum is right" in said
+    assert "10 records" in (said := yard.run("records", "verify", path).stdout) and "all checksums are correct" in said
     first, second = lines(yard, "head", "-n", 2, "--json", path)
     assert first == {"pixels": [i / 8 for i in range(8)], "label": [0], "name": ["row 0"]}
     assert (second["more"], second["raw"]) == ([-1], [{"hex": "00ff01"}])
@@ -76,7 +76,7 @@ def test_steps_and_what_is_no_example(yard: Yard, files: Path) -> None:
     path = files / "steps.tfrecords"
     [first] = lines(yard, "head", "-n", 1, "--json", path)
     assert first == {"length": [2], "words": ["a", "b", "c"]}
-    assert "no tf.Example" in yard.run("records", "head", path).stdout
+    assert "not a tf.Example" in yard.run("records", "head", path).stdout
     done = yard.run("records", "schema", path, rc=1)
     assert "words (in steps)" in done.stdout and f"{path}: the record at byte" in done.stderr and "is not a tf." in done.stderr
 
@@ -122,6 +122,6 @@ def test_what_cannot_be_is_said(yard: Yard, tmp_path: Path) -> None:
     ):
         done = yard.run("records", *words, rc=1)
         assert said in done.stderr and done.stderr.startswith(f"hopyard records {words[0]}: "), done.stderr
-    assert "-n takes a number from 1 on, not '0'" in yard.run("records", "head", "-n", 0, tmp_path / "text", rc=2).stderr
+    assert "-n takes a number greater than 0, not '0'" in yard.run("records", "head", "-n", 0, tmp_path / "text", rc=2).stderr
     assert "did you mean 'schema'?" in yard.run("records", "schem", rc=2).stderr
     assert "records verify" in yard.run("records", "--help").stdout and "-n, --number N" in yard.run("records", "head", "--help").stdout

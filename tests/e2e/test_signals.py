@@ -68,7 +68,7 @@ def test_a_reader_that_is_gone_ends_horovodrun_and_its_ranks(horovodrun: Yard) -
     p = horovodrun.start("-np", 2, "sh", "-c", "while sleep 0.1; do echo x; done")
     assert p.stdout and p.stderr and p.stdout.readline()
     p.stdout.close()
-    assert "run 1 is stopped, because its output cannot be written" in p.stderr.read()
+    assert "stopping run 1, because its output cannot be printed" in p.stderr.read()
     assert p.wait(60) == 141
     assert horovodrun.state() == "stopped" and not sleepers(horovodrun)
 

@@ -261,7 +261,7 @@ def test_a_run_whose_driver_was_killed_goes_on(house: House) -> None:
         Path("gate-4").touch()
         say(state=experiment.resume({run}, spark=spark, tensorboard=False).state)
     """)
-    assert f"run {run} was on the executors of a SparkSession" in said["error"] and said["state"] == "done"
+    assert f"run {run} used the executors of a SparkSession" in said["error"] and said["state"] == "done"
     house.check_patient(run, lost=4)
 
 

@@ -132,8 +132,8 @@ def test_gc_shows_it_and_ends_it_if_told(yard: Yard, kernel: Notebook) -> None:
     said = yard.run("gc").stdout
     assert f"process {agent}, for process {kernel.process.pid}" in said and "nothing to clean up" in said
     assert is_on_standby(yard, agent), "without --all it is left alone"
-    assert f"would end an agent that waits for its client's next run: process {agent}" in yard.run("gc", "--all", "--dry-run").stdout
-    assert f"ended an agent that waits for its client's next run: process {agent}" in yard.run("gc", "--all").stdout
+    assert f"would stop an agent on standby for its client's next run: process {agent}" in yard.run("gc", "--all", "--dry-run").stdout
+    assert f"stopped an agent on standby for its client's next run: process {agent}" in yard.run("gc", "--all").stdout
     wait_for(lambda: not yard.processes("hopyard agent|_trial"), "it has ended")
 
 

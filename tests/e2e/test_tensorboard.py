@@ -97,7 +97,7 @@ def test_it_shows_a_running_run_and_ends_with_its_owner(yard: Yard, gate: Path) 
     assert b"\0CUDA_VISIBLE_DEVICES=\0" in Path(f"/proc/{viewer}/environ").read_bytes(), "it takes no GPU"
 
     taken = yard.run("tensorboard", 1, "--port", port, rc=1)
-    assert taken.stdout == "" and re.search(rf"port {port} is taken by process {viewer} \(", taken.stderr), taken.stderr
+    assert taken.stdout == "" and re.search(rf"port {port} is in use by process {viewer} \(", taken.stderr), taken.stderr
 
     page = yard.start("attach", 1, "--html")
     assert page.stdout and f'href="{address}"' in page.stdout.readline()
@@ -217,7 +217,7 @@ def test_a_port_that_somebody_took_meanwhile_is_not_passed_off_as_it(yard: Yard,
         thief.bind(("127.0.0.1", port))
         thief.listen()
         assert p.wait(60) == 1
-        assert re.search(rf"port {port} was taken by \S+ before TensorBoard could have it", p.communicate()[1])
+        assert re.search(rf"port {port} was taken by \S+ before TensorBoard could bind it", p.communicate()[1])
     wait_gone(yard)
 
 
@@ -227,9 +227,9 @@ def test_bad_words_get_a_sentence(yard: Yard, gate: Path) -> None:
         other.listen()
         port = other.getsockname()[1]
         p = yard.run("tensorboard", "--port", port, rc=1)
-        assert f"port {port} is taken by process {os.getpid()} (" in p.stderr and p.stdout == ""
+        assert f"port {port} is in use by process {os.getpid()} (" in p.stderr and p.stdout == ""
     assert "--port takes a number from 1 to 65535" in yard.run("tensorboard", "--port", 0, rc=2).stderr
-    assert "--owner takes the number of a process" in yard.run("tensorboard", "--owner", "me", rc=2).stderr
+    assert "--owner takes a process ID" in yard.run("tensorboard", "--owner", "me", rc=2).stderr
     assert "no run 'nowhere'" in yard.run("tensorboard", "nowhere", rc=1).stderr
     (yard.project / "7").mkdir()
     assert "hopyard tensorboard ./7" in yard.run("tensorboard", "7", rc=1).stderr
@@ -298,7 +298,7 @@ def test_a_number_is_a_run_and_a_name_is_a_folder_where_there_is_one(yard: Yard)
     said = yard.run("tensorboard", "1", rc=1).stderr
     assert f"--logdir {logdir} " in said, "programs rely on numbers"
     said = yard.run("tensorboard", "digits", rc=1).stderr
-    assert f"--logdir {yard.project}/digits " in said and "for the run of that name: hopyard tensorboard 1" in said, said
+    assert f"--logdir {yard.project}/digits " in said and "for the run of that name, use: hopyard tensorboard 1" in said, said
     yard.wait_idle()
 
 

@@ -75,7 +75,7 @@ def test_ctrl_c_asks_and_detaches(yard: Yard, terminal: Terminal) -> None:
     terminal.type("run", "--", "sleep", "1000")
     terminal.see("running")
     terminal.key("C-c")
-    terminal.see(r"Stop the run \(s\), detach and leave it running \(d\), or go on \(c\)\?")
+    terminal.see(r"Stop the run \(s\), detach and leave it running \(d\), or continue \(c\)\?")
     assert yard.state() == "running", "asking stops nothing"
     terminal.key("d")
     terminal.see("hopyard attach 1")
@@ -95,7 +95,7 @@ def test_ctrl_c_and_go_on(yard: Yard, terminal: Terminal) -> None:
     terminal.type("run", "--", "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.05; done")
     terminal.see("running")
     terminal.key("C-c")
-    terminal.see(r"go on \(c\)")
+    terminal.see(r"continue \(c\)")
     terminal.key("c")
     gate.touch()
     terminal.see(r"1 of 1 trial")
@@ -134,12 +134,12 @@ def test_gc_says_what_it_would_do_and_asks(yard: Yard, terminal: Terminal) -> No
     (ours,), (theirs,) = yard.processes("^sleep 1000"), yard.processes("^sleep 2000")
 
     said = yard.run("gc", "--dry-run", "--project", other).stdout
-    assert f"would end what an agent has left behind: process {theirs}\n" in said and f"process {ours}" not in said
-    assert "of other projects are left alone: `hopyard gc --all`" in said
+    assert f"would kill a process that an agent has left behind: process {theirs}\n" in said and f"process {ours}" not in said
+    assert "of other projects not touched: `hopyard gc --all`" in said
 
     terminal.type("gc", "--project", other)
-    screen = terminal.see(r"Go on\? \[y/N\]")
-    assert f"would end what an agent has left behind: process {theirs}" in screen
+    screen = terminal.see(r"Continue\? \[y/N\]")
+    assert f"would kill a process that an agent has left behind: process {theirs}" in screen
     terminal.key("Enter")
     terminal.see(r"\[y/N\] *\n\$")
     assert yard.processes("^sleep 2000"), "Enter is no"
@@ -147,7 +147,7 @@ def test_gc_says_what_it_would_do_and_asks(yard: Yard, terminal: Terminal) -> No
     terminal.see(r"(?s)Go on\?.*Go on\?")
     terminal.key("y")
     terminal.key("Enter")
-    terminal.see(f"ended what an agent has left behind: process {theirs}")
+    terminal.see(f"killed a process that an agent has left behind: process {theirs}")
     assert not yard.processes("^sleep 2000") and yard.processes("^sleep 1000")
 
     assert f"process {ours}" in yard.run("gc", "--all", "--project", other).stdout

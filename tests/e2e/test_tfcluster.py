@@ -269,7 +269,7 @@ def test_one_that_was_fed_is_not_gone_on_with(yard: Yard, lab: Lab) -> None:  # 
     assert sorted(said["found"]["worker-0"] + said["found"]["worker-1"]) == sorted([*range(1000), *range(1000)])
     assert said["error"][0] == "TrialsFailed" and said["error"][1].rstrip().endswith("ValueError: row 7")
     assert "this cluster is not fed" in said["unfed"][1]
-    assert "rows were fed to the nodes of run 2" in yard.run("resume", "2", rc=2).stderr
+    assert "run 2 cannot be resumed: the rows that were fed to its nodes" in yard.run("resume", "2", rc=2).stderr
 
 
 def test_a_worker_that_never_reads_ends_the_feed(lab: Lab) -> None:  # noqa: F811

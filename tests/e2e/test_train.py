@@ -53,7 +53,7 @@ def test_a_rank_is_called_by_its_number(yard: Yard) -> None:
     assert yard.run("logs", 1, "rank=2").stdout == "I am 2\n"
     assert yard.run("logs", "rank=1").stdout == "I am 1\n"
     assert yard.run("logs").stdout == "0 | I am 0\n1 | I am 1\n2 | I am 2\n"
-    assert "run 1 has no rank 3; it has 0 to 2" in yard.run("logs", 1, 3, rc=1).stderr
+    assert "run 1 has no rank 3; its ranks are 0 to 2" in yard.run("logs", 1, 3, rc=1).stderr
 
 
 def test_lists_speak_of_ranks(yard: Yard) -> None:
@@ -81,7 +81,7 @@ def test_horovodrun_is_hopyard_train(yard: Yard) -> None:
     yard.bin = str(bin / "horovodrun")
     p = yard.run("-np", 2, "--mpi", "--cycle-time-ms", 3, "--tcp", "sh", "-c", WHO)
     assert len(p.stdout.splitlines()) == 2
-    assert "note: --mpi, --tcp: no meaning here; " in p.stderr and "note: --cycle-time-ms: no meaning here; " in p.stderr
+    assert "note: --mpi, --tcp: no effect; " in p.stderr and "note: --cycle-time-ms: no effect; " in p.stderr
     built = yard.run("--check-build").stdout
     assert "[X] TensorFlow" in built
     assert built.count("[X] Gloo") == built.count("[ ] MPI") == 2, "as hvd.gloo_built() and hvd.mpi_built() say"
@@ -164,7 +164,7 @@ SPEED = 'for i in 1 2 3; do hopyard report examples_per_second=$((100 / HOROVOD_
 
 def test_scaling_plots_the_speed_of_1_2_and_more_ranks(yard: Yard) -> None:
     p = yard.run("train", "--scaling", "-np", 3, "--name", "wine", "sh", "-c", SPEED)
-    assert p.stdout.splitlines()[0] == "ranks  efficiency  examples_per_second of all of them"
+    assert p.stdout.splitlines()[0] == "ranks  efficiency  examples_per_second of all ranks"
     rows = [re.match(r" +(\d) +(\d+) %  [█░#.]+ (\d+)$", line) for line in p.stdout.splitlines()[1:]]
     assert [r and r.groups() for r in rows] == [("1", "100", "150"), ("2", "67", "200"), ("3", "55", "249")]
     assert len(re.findall(r"wine .* ranks? ", yard.run("ls").stdout)) == 3, "a run for each"

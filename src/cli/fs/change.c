@@ -10,7 +10,7 @@
 #include "cli/fs/mode.h"
 #include "fs/fs.h"
 
-/* Words that are names of what is not there yet. */
+/* Words that name files to create: they are not expanded. */
 static int each_name(const struct hy_args *args, hy_files_act *act, void *arg)
 {
     const struct hy_urls names = {.list = args->words, .count = args->word_count};
@@ -24,7 +24,7 @@ struct removal {
     bool recursive, force;
 };
 
-/* "rm -r ." would empty the folder and then not be able to remove it. */
+/* "rm -r ." would empty the directory and then fail to remove it. */
 static bool is_no_name(const char *name)
 {
     return strcmp(name, "/") == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
@@ -41,10 +41,10 @@ static int rm(void *arg, const char *url, struct hy_err *err)
     if (rc < 0)
         return rc;
     if (is_no_name(info.name))
-        return hy_err_set(err, -EINVAL, "%s is not removed; call the folder by its name, or remove what is in it",
+        return hy_err_set(err, -EINVAL, "%s is not removed; use the name of the directory, or remove its content",
                           url);
     if (info.is_dir && !info.is_link && !r->recursive)
-        return hy_err_set(err, -EISDIR, "%s is a folder; rm -r removes it with all that is in it", url);
+        return hy_err_set(err, -EISDIR, "%s is a directory; use rm -r to remove it and its content", url);
     rc = hy_fs_remove(url, r->recursive && !info.is_link, err);
     return rc == -ENOENT && r->force ? 0 : rc;
 }
@@ -60,7 +60,7 @@ int hy_files_rm(const struct hy_args *args)
 
 /* ---- mkdir, touch ------------------------------------------------------------------ */
 
-/* HDFS makes all the way to a folder, so what -p is for is asked before. */
+/* HDFS always creates parent directories, so without -p the parent is checked before. */
 static int mkdir_one(void *arg, const char *url, struct hy_err *err)
 {
     hy_cleanup_fs_info struct hy_fs_info info = {0};
@@ -70,7 +70,7 @@ static int mkdir_one(void *arg, const char *url, struct hy_err *err)
         return hy_fs_mkdirs(url, 0777, err);
     rc = hy_fs_stat(url, &info, err);
     if (rc == 0)
-        return hy_err_set(err, -EEXIST, "%s is there already", url);
+        return hy_err_set(err, -EEXIST, "%s exists already", url);
     if (rc == -ENOENT)
         rc = hy_files_check_parent(url, err);
     return rc < 0 ? rc : hy_fs_mkdirs(url, 0777, err);
@@ -93,7 +93,7 @@ static int touch(void *arg, const char *url, struct hy_err *err)
     if (rc < 0 || info.name)
         return rc;
     rc = hy_fs_open(url, HY_FS_CREATE, &f, err);
-    if (rc == -EEXIST) /* somebody was quicker, and that is as good */
+    if (rc == -EEXIST) /* created by another process meanwhile */
         return 0;
     return rc < 0 ? rc : hy_fs_close(f, err);
 }
@@ -105,7 +105,7 @@ int hy_files_touch(const struct hy_args *args)
 
 /* ---- chmod, chown ------------------------------------------------------------------ */
 
-/* What is to be done with a file, and with all that is below it. */
+/* A change of a file, and of everything below it. */
 struct change {
     int (*act)(const struct change *c, const char *url, const struct hy_fs_info *info, struct hy_err *err);
     const char *rights;       /* chmod */
@@ -119,7 +119,7 @@ struct below {
     const char *url;
 };
 
-/* Complains; the walk goes on. */
+/* Prints the error; the walk continues. */
 static int change_failed(void *arg, struct hy_err *err)
 {
     const struct below *b = arg;
@@ -129,7 +129,7 @@ static int change_failed(void *arg, struct hy_err *err)
     return 0;
 }
 
-/* Links are left alone: they lead to what is not below. A folder that cannot be changed is not entered. */
+/* Skips links, which lead outside of the tree. A directory that cannot be changed is not entered. */
 static int change_entry(void *arg, const char *path, struct hy_fs_info *entry, struct hy_err *err)
 {
     const struct below *b = arg;
@@ -143,7 +143,7 @@ static int change_entry(void *arg, const char *path, struct hy_fs_info *entry, s
     return change_failed(arg, err);
 }
 
-/* The folder first: what is taken away from it is taken before, what is given is needed to go into it. */
+/* The directory before its content: a permission that is added may be needed to enter it. */
 static int change_one(void *arg, const char *url, struct hy_err *err)
 {
     hy_cleanup_fs_info struct hy_fs_info info = {0};
@@ -182,7 +182,7 @@ int hy_files_chmod(const struct hy_args *args)
 
     if (hy_rights_change(c.rights, 0, false, &mode) == 0)
         return run_change(args, &c);
-    hy_err_set(&err, -EINVAL, "'%s' are no rights; they are as in 750, u+x or go-w,a+rX", c.rights);
+    hy_err_set(&err, -EINVAL, "invalid permissions '%s'; use for example 750, u+x or go-w,a+rX", c.rights);
     hy_files_print_error(&err);
     return HY_EXIT_USAGE;
 }
@@ -210,7 +210,7 @@ int hy_files_chown(const struct hy_args *args)
     c.group = colon && *colon ? colon : NULL;
     if (c.owner || c.group)
         return run_change(args, &c);
-    hy_err_set(&err, -EINVAL, "'%s' is nobody; say OWNER, OWNER:GROUP or :GROUP", hy_args_word(args, 0));
+    hy_err_set(&err, -EINVAL, "invalid owner '%s'; use OWNER, OWNER:GROUP or :GROUP", hy_args_word(args, 0));
     hy_files_print_error(&err);
     return HY_EXIT_USAGE;
 }

@@ -2,10 +2,11 @@
 /*
  * `hopyard fs put`, `get`, `cp` and `mv`.
  *
- * A signal that ends the program ends the copy first, which takes its draft away,
- * and then the program, by the same signal. It is seen between two pieces of a
- * file, and by whoever waits for a server (hy_fs_on_wait); it is told there once,
- * so that the draft can still be removed. A second one ends the removal.
+ * A signal first cancels the copy, which removes its temporary file, and then
+ * terminates the program with the same signal. It is checked between two chunks
+ * of a file, and while waiting for a server (hy_fs_on_wait), there only once, so
+ * that the temporary file can still be removed. A second signal cancels the
+ * removal.
  */
 #include <errno.h>
 #include <poll.h>
@@ -26,13 +27,13 @@
 #include "fs/fs.h"
 
 #define PIECE (1u << 20)
-#define QUIET_MS 1000 /* what is over sooner is not told of */
+#define QUIET_MS 1000 /* no progress is shown for shorter copies */
 #define DRAW_MS 200
 
 /* ---- signals and progress ---------------------------------------------------------- */
 
 static struct {
-    int signal; /* that ends us; 0: none yet */
+    int signal; /* the terminating signal; 0: none yet */
     struct hy_style style;
     const char *name; /* what is copied */
     uint64_t bytes;
@@ -45,7 +46,7 @@ static void wipe(void)
     static const char line[] = "\r\033[K";
 
     if (now.is_drawn && write(STDERR_FILENO, line, sizeof line - 1) < 0)
-        now.style.terminal = false; /* it has gone */
+        now.style.terminal = false; /* the terminal was closed */
     now.is_drawn = false;
 }
 
@@ -54,7 +55,7 @@ static bool is_to_end(int signal)
     return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
 }
 
-/* 1 when a signal came that ends us. */
+/* 1 when a terminating signal has arrived. */
 static int take_signals(void)
 {
     int signal, ends = 0;
@@ -114,15 +115,15 @@ static void progress_begin(const char *name)
     now.started = hy_clock_ms();
 }
 
-/* ---- what all of them do ----------------------------------------------------------- */
+/* ---- common parts ------------------------------------------------------------------- */
 
 struct job {
     const char *target;
     bool replace, recursive;
-    bool into; /* the target is a folder */
+    bool into; /* the target is a directory */
 };
 
-/* 1 when a signal ended it: then nobody has to be told. */
+/* 1 when a signal canceled the copy: no error is printed. */
 static int told(int rc, struct hy_err *err)
 {
     const struct hy_err before = *err;
@@ -130,10 +131,10 @@ static int told(int rc, struct hy_err *err)
     wipe();
     if (now.signal)
         return 1;
-    return rc == -EEXIST ? hy_err_set(err, rc, "%s; -f replaces what is there", before.text) : rc;
+    return rc == -EEXIST ? hy_err_set(err, rc, "%s; use -f to replace it", before.text) : rc;
 }
 
-/* What the target is: 1 a folder, 0 a file or nothing. */
+/* 1: the target is a directory; 0: a file or missing. */
 static int look_at_target(const char *url, struct hy_err *err)
 {
     hy_cleanup_fs_info struct hy_fs_info info = {0};
@@ -153,11 +154,11 @@ static int check_job(struct job *j, size_t sources, struct hy_err *err)
     if (rc < 0)
         return rc;
     if (sources > 1 && !j->into)
-        return hy_err_set(err, -ENOTDIR, "%s is no folder, and so %zu files cannot go into it", j->target, sources);
+        return hy_err_set(err, -ENOTDIR, "%s is not a directory; %zu files cannot be copied into it", j->target, sources);
     return 0;
 }
 
-/* Makes signals wait for the end of a copy. */
+/* Catches signals during a copy. */
 static int begin(struct hy_err *err)
 {
     int rc = hy_signals_open();
@@ -173,7 +174,7 @@ static int end(int status)
     hy_signals_close();
     if (!now.signal)
         return status;
-    raise(now.signal); /* so that a shell knows, and ends its loop */
+    raise(now.signal); /* so that a shell sees the signal and ends its loop */
     return HY_EXIT_STOPPED;
 }
 
@@ -212,7 +213,7 @@ int hy_files_cp(const struct hy_args *args)
     return run_job(args, &j, copy);
 }
 
-/* Standard input to the end, and no further than to a signal. */
+/* Copies standard input up to EOF or a signal. */
 static int pour_input(struct hy_fs_file *to, char *room, struct hy_err *err)
 {
     struct pollfd fds[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = hy_signals_open(), .events = POLLIN}};
@@ -257,7 +258,7 @@ static int put_input(const struct job *j, struct hy_err *err)
     return rc;
 }
 
-/* Says what is in the way before anything is read. */
+/* Reports an unusable target before anything is read. */
 static int check_input(const struct job *j, struct hy_err *err)
 {
     hy_cleanup_fs_info struct hy_fs_info info = {0};
@@ -266,9 +267,9 @@ static int check_input(const struct job *j, struct hy_err *err)
     if (rc == -ENOENT)
         return hy_files_check_parent(j->target, err);
     if (rc == 0 && info.is_dir)
-        return hy_err_set(err, -EISDIR, "%s is a folder; name the file that standard input is to become", j->target);
+        return hy_err_set(err, -EISDIR, "%s is a directory; give the name of the file for standard input", j->target);
     if (rc == 0 && !j->replace)
-        return hy_err_set(err, -EEXIST, "%s is there already", j->target);
+        return hy_err_set(err, -EEXIST, "%s exists already", j->target);
     return rc;
 }
 
@@ -307,7 +308,7 @@ int hy_files_get(const struct hy_args *args)
 
 /* ---- mv ---------------------------------------------------------------------------- */
 
-/* Of a file of this machine; NULL when it cannot be told. */
+/* The real path of a local file; NULL when unknown. */
 static char *real_path(const char *url)
 {
     hy_cleanup_free char *path = NULL;
@@ -315,7 +316,7 @@ static char *real_path(const char *url)
     return hy_fs_local_path(url, &path, NULL) < 0 ? NULL : realpath(path, NULL);
 }
 
-/* Whether `to` lies in `from`: removing that would remove the copy. */
+/* Whether `to` is inside of `from`: removing the source would remove the copy. */
 static bool is_inside(const char *from, const char *to)
 {
     hy_cleanup_free char *parent = hy_url_parent(to), *outer = real_path(from);
@@ -325,8 +326,8 @@ static bool is_inside(const char *from, const char *to)
     return !outer || !inner || (strncmp(outer, inner, n) == 0 && (!inner[n] || inner[n] == '/'));
 }
 
-/* Two remote names may be of one place, and then a copy would be removed with its source: so only where one is of
- * this machine. */
+/* Two remote URLs may name the same file, so that removing the source would remove the copy: copies and removes only
+ * if one of them is local. */
 static bool may_copy(const char *from, const char *to)
 {
     const bool from_here = hy_url_is_local(from), to_here = hy_url_is_local(to);
@@ -340,7 +341,7 @@ static int copy_and_remove(const struct job *j, const char *from, const char *to
     int rc = look_at_target(to, err);
 
     if (rc > 0)
-        return hy_err_set(err, -ENOTEMPTY, "%s is there already; between file systems no folder is replaced", to);
+        return hy_err_set(err, -ENOTEMPTY, "%s exists already; a directory is not replaced between file systems", to);
     progress_begin(from);
     rc = rc < 0 ? rc : hy_fs_copy(from, to, &how, err);
     return rc < 0 ? rc : hy_fs_remove(from, true, err);

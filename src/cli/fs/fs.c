@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `hopyard fs`: which commands there are, and which files their words stand for. */
+/* `hopyard fs`: the table of its commands, and the expansion of patterns. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,22 +18,22 @@ static const struct hy_option help_only[] = {
     {0},
 };
 
-/* Where -h is for sizes that people can read, as everywhere. */
+/* For commands with -h for human-readable sizes. */
 static const struct hy_option long_help_only[] = {
     {.name = "help", .help = "show this help"},
     {0},
 };
 
-#define HUMAN {.name = "human", .letter = 'h', .help = "sizes as 4.1 GB"}
-#define FORCE {.name = "force", .letter = 'f', .help = "replace what is there"}
+#define HUMAN {.name = "human", .letter = 'h', .help = "print sizes as 4.1 GB"}
+#define FORCE {.name = "force", .letter = 'f', .help = "replace existing files"}
 #define ALL_BELOW(what) {.name = "recursive", .letter = 'R', .help = what}
 
 static const struct hy_option ls_options[] = {
-    ALL_BELOW("folders with all that is in them"),
-    {.name = "directory", .letter = 'd', .help = "folders themselves, not what is in them"},
+    ALL_BELOW("directories and their content"),
+    {.name = "directory", .letter = 'd', .help = "list directories themselves, not their content"},
     HUMAN,
     {.name = "json", .help = "print JSON"},
-    {.name = "long", .letter = 'l'}, /* it always is */
+    {.name = "long", .letter = 'l'}, /* accepted for habit: the list is always long */
     {0},
 };
 
@@ -43,7 +43,7 @@ static const struct hy_option json_options[] = {
 };
 
 static const struct hy_option du_options[] = {
-    {.name = "summarize", .letter = 's', .help = "one sum for each PATH"},
+    {.name = "summarize", .letter = 's', .help = "print one sum per PATH"},
     HUMAN,
     {0},
 };
@@ -54,8 +54,8 @@ static const struct hy_option df_options[] = {
 };
 
 static const struct hy_option tail_options[] = {
-    {.name = "bytes", .letter = 'c', .value = "N", .help = "how many, as in 500 or 64K (default: 1K)"},
-    {.name = "follow", .letter = 'f', .help = "go on as the file grows, until Ctrl-C"},
+    {.name = "bytes", .letter = 'c', .value = "N", .help = "number of bytes such as 500 or 64K (default: 1K)"},
+    {.name = "follow", .letter = 'f', .help = "print new data as the file grows, until Ctrl-C"},
     {0},
 };
 
@@ -66,74 +66,74 @@ static const struct hy_option force_options[] = {
 
 static const struct hy_option cp_options[] = {
     FORCE,
-    {.name = "recursive", .letter = 'r', .help = "folders with all that is in them"},
+    {.name = "recursive", .letter = 'r', .help = "directories and their content"},
     {.name = "R", .letter = 'R', .same = "recursive"},
     {0},
 };
 
 static const struct hy_option rm_options[] = {
-    {.name = "recursive", .letter = 'r', .help = "folders with all that is in them"},
+    {.name = "recursive", .letter = 'r', .help = "directories and their content"},
     {.name = "R", .letter = 'R', .same = "recursive"},
-    {.name = "force", .letter = 'f', .help = "what is not there is fine"},
+    {.name = "force", .letter = 'f', .help = "ignore missing files"},
     {0},
 };
 
 static const struct hy_option mkdir_options[] = {
-    {.name = "parents", .letter = 'p', .help = "with the folders on its way; one that is there is fine"},
+    {.name = "parents", .letter = 'p', .help = "create parent directories; ignore existing directories"},
     {0},
 };
 
 static const struct hy_option below_options[] = {
-    ALL_BELOW("folders with all that is in them"),
+    ALL_BELOW("directories and their content"),
     {0},
 };
 
-#define LOOKING "Looking"
+#define LISTING "Listing and reading"
 #define COPYING "Copying"
-#define CHANGING "Changing"
+#define CHANGING "Creating, removing and permissions"
 
 static const struct hy_command commands[] = {
     {.name = "fs ls",
-     .group = LOOKING,
+     .group = LISTING,
      .words = "[PATH…]",
      .options = ls_options,
      .common = long_help_only,
      .max_words = -1,
      .run = hy_files_ls,
-     .summary = "list files and folders",
-     .about = "Rights, replicas, owner, group, size, time of the last change, path.",
+     .summary = "list files and directories",
+     .about = "Prints permissions, replicas, owner, group, size, modification time and path.",
      .examples = "hopyard fs ls hdfs://namenode/Projects/demo\nhopyard fs ls -R -h 'hdfs:///logs/2026-*/*.csv'"},
     {.name = "fs stat",
-     .group = LOOKING,
+     .group = LISTING,
      .words = "PATH…",
      .options = json_options,
      .common = help_only,
      .min_words = 1,
      .max_words = -1,
      .run = hy_files_stat,
-     .summary = "all that is known about files",
+     .summary = "show the status of files",
      .examples = "hopyard fs stat hdfs:///data/train.tfrecords\nhopyard fs stat --json model.keras"},
     {.name = "fs du",
-     .group = LOOKING,
+     .group = LISTING,
      .words = "[PATH…]",
      .options = du_options,
      .common = long_help_only,
      .max_words = -1,
      .run = hy_files_du,
-     .summary = "how much there is in folders",
-     .about = "Bytes, bytes on disks with all replicas, path; of a folder for each that is in it.",
+     .summary = "show the disk usage of directories",
+     .about = "Prints bytes, bytes with all replicas, and path, for each entry of a directory.",
      .examples = "hopyard fs du -h hdfs:///Projects\nhopyard fs du -s -h hdfs:///Projects/demo Logs"},
     {.name = "fs df",
-     .group = LOOKING,
+     .group = LISTING,
      .words = "[PATH…]",
      .options = df_options,
      .common = long_help_only,
      .max_words = -1,
      .run = hy_files_df,
-     .summary = "how much room there is",
+     .summary = "show the free space of file systems",
      .examples = "hopyard fs df -h hdfs:///\nhopyard fs df . /tmp"},
     {.name = "fs cat",
-     .group = LOOKING,
+     .group = LISTING,
      .words = "PATH…",
      .common = help_only,
      .min_words = 1,
@@ -142,7 +142,7 @@ static const struct hy_command commands[] = {
      .summary = "print files",
      .examples = "hopyard fs cat hdfs:///data/part-*\nhopyard fs cat hdfs:///data/a.csv.gz | gunzip | head"},
     {.name = "fs tail",
-     .group = LOOKING,
+     .group = LISTING,
      .words = "PATH",
      .options = tail_options,
      .common = help_only,
@@ -159,9 +159,9 @@ static const struct hy_command commands[] = {
      .min_words = 2,
      .max_words = -1,
      .run = hy_files_put,
-     .summary = "copy files and folders to a file system",
-     .about = "Into PATH when that is a folder. A copy has another name until it is whole. - is\n"
-              "standard input.",
+     .summary = "copy local files and directories to a file system",
+     .about = "Copies into PATH if that is a directory. A copy has a temporary name until it\n"
+              "is complete. - is standard input.",
      .examples = "hopyard fs put data/*.csv hdfs:///Projects/demo/Resources\n"
                  "zcat a.csv.gz | hopyard fs put -f - hdfs:///Projects/demo/Resources/a.csv"},
     {.name = "fs get",
@@ -172,9 +172,9 @@ static const struct hy_command commands[] = {
      .min_words = 2,
      .max_words = -1,
      .run = hy_files_get,
-     .summary = "copy files and folders from a file system",
-     .about = "Into LOCAL when that is a folder. A copy has another name until it is whole. - is\n"
-              "standard output.",
+     .summary = "copy files and directories from a file system",
+     .about = "Copies into LOCAL if that is a directory. A copy has a temporary name until it\n"
+              "is complete. - is standard output.",
      .examples = "hopyard fs get 'hdfs:///Projects/demo/Models/*.keras' .\n"
                  "hopyard fs get hdfs:///Projects/demo/Resources/a.csv - | head"},
     {.name = "fs cp",
@@ -186,8 +186,8 @@ static const struct hy_command commands[] = {
      .max_words = -1,
      .run = hy_files_cp,
      .summary = "copy files, within and between file systems",
-     .about = "Into the last PATH when that is a folder. A copy has another name until it is\n"
-              "whole.",
+     .about = "Copies into the last PATH if that is a directory. A copy has a temporary name\n"
+              "until it is complete.",
      .examples = "hopyard fs cp hdfs:///data/a hdfs:///data/b\n"
                  "hopyard fs cp -r hdfs://one/data hdfs://two/backup"},
     {.name = "fs mv",
@@ -198,8 +198,8 @@ static const struct hy_command commands[] = {
      .min_words = 2,
      .max_words = -1,
      .run = hy_files_mv,
-     .summary = "rename files and folders",
-     .about = "Into the last PATH when that is a folder. Between this machine and others it\n"
+     .summary = "rename or move files and directories",
+     .about = "Moves into the last PATH if that is a directory. Between local files and HDFS it\n"
               "copies and removes.",
      .examples = "hopyard fs mv hdfs:///data/new hdfs:///data/old\nhopyard fs mv 'hdfs:///in/*' hdfs:///done"},
     {.name = "fs rm",
@@ -210,7 +210,7 @@ static const struct hy_command commands[] = {
      .min_words = 1,
      .max_words = -1,
      .run = hy_files_rm,
-     .summary = "remove files and folders",
+     .summary = "remove files and directories",
      .examples = "hopyard fs rm hdfs:///data/a.csv\nhopyard fs rm -r 'hdfs:///tmp/2026-*'"},
     {.name = "fs mkdir",
      .group = CHANGING,
@@ -220,7 +220,7 @@ static const struct hy_command commands[] = {
      .min_words = 1,
      .max_words = -1,
      .run = hy_files_mkdir,
-     .summary = "make folders",
+     .summary = "create directories",
      .examples = "hopyard fs mkdir hdfs:///data/new\nhopyard fs mkdir -p hdfs:///data/2026/11/15"},
     {.name = "fs touch",
      .group = CHANGING,
@@ -229,8 +229,8 @@ static const struct hy_command commands[] = {
      .min_words = 1,
      .max_words = -1,
      .run = hy_files_touch,
-     .summary = "make empty files",
-     .about = "What is there already stays as it is, its time too.",
+     .summary = "create empty files",
+     .about = "Existing files stay unchanged, including their modification time.",
      .examples = "hopyard fs touch hdfs:///data/_SUCCESS\nhopyard fs touch a b"},
     {.name = "fs chmod",
      .group = CHANGING,
@@ -240,8 +240,8 @@ static const struct hy_command commands[] = {
      .min_words = 2,
      .max_words = -1,
      .run = hy_files_chmod,
-     .summary = "set who may read, write and enter",
-     .about = "RIGHTS are as in 750, u+x, go-w, a=rX or u=rwx,go=.",
+     .summary = "change permissions",
+     .about = "RIGHTS are permissions such as 750, u+x, go-w, a=rX or u=rwx,go=.",
      .examples = "hopyard fs chmod 750 hdfs:///Projects/demo\nhopyard fs chmod -R go-w,a+rX hdfs:///Projects/demo"},
     {.name = "fs chown",
      .group = CHANGING,
@@ -251,7 +251,7 @@ static const struct hy_command commands[] = {
      .min_words = 2,
      .max_words = -1,
      .run = hy_files_chown,
-     .summary = "set who files belong to",
+     .summary = "change the owner and group of files",
      .examples = "hopyard fs chown -R alice:demo hdfs:///Projects/demo\nhopyard fs chown :staff hdfs:///data"},
     {0},
 };
@@ -259,15 +259,14 @@ static const struct hy_command commands[] = {
 static const struct hy_command fs = {
     .name = "fs",
     .words = "COMMAND PATH…",
-    .summary = "files of this machine and of HDFS",
-    .about = "A PATH is one of this machine (data/a.csv, file:///data/a.csv) or one of HDFS:\n"
-             "hdfs://namenode:8020/a, hdfs://nameservice/a, or hdfs:///a for the cluster that\n"
-             "core-site.xml in $HADOOP_CONF_DIR names. In what is read, moved or removed *, ?,\n"
-             "[a-z], [^a] and {a,b} stand for names, hidden ones too; put it in quotes, so that\n"
-             "the shell leaves it alone, and a \\ before what is to be itself.\n"
+    .summary = "local files and files on HDFS",
+    .about = "A PATH is local (data/a.csv, file:///data/a.csv) or on HDFS:\n"
+             "hdfs://namenode:8020/a, hdfs://nameservice/a, or hdfs:///a for the cluster in\n"
+             "core-site.xml of $HADOOP_CONF_DIR. In paths to read, move or remove, *, ?,\n"
+             "[a-z], [^a] and {a,b} match names, including hidden ones; quote patterns, so\n"
+             "that the shell does not expand them, and escape special characters with \\.\n"
              "\n"
-             "Exit status: 0 all done, 1 something failed, 2 it was asked for something that\n"
-             "cannot be.",
+             "Exit status: 0 success, 1 an operation failed, 2 invalid usage.",
     .examples = "hopyard fs put -f train.csv hdfs://namenode/Projects/demo/Resources\n"
                 "hopyard fs ls -h 'hdfs://namenode/Projects/demo/Models/*.keras'",
 };
@@ -277,7 +276,7 @@ int hy_fs_main(int argc, char **argv)
     return hy_subcommand_main(&fs, commands, argc, argv);
 }
 
-/* ---- which files its words stand for ----------------------------------------------- */
+/* ---- expansion of patterns ----------------------------------------------------------- */
 
 int hy_files_print_error(const struct hy_err *err)
 {
@@ -285,7 +284,7 @@ int hy_files_print_error(const struct hy_err *err)
     return HY_EXIT_FAILED;
 }
 
-static int complain_for(const struct hy_urls *urls, const struct hy_err *err)
+static int print_error_for(const struct hy_urls *urls, const struct hy_err *err)
 {
     hy_print_error(urls->whose ? urls->whose : "fs", err);
     return HY_EXIT_FAILED;
@@ -301,15 +300,8 @@ void hy_urls_done(struct hy_urls *u)
 
 static int urls_add(struct hy_urls *u, const char *url, struct hy_err *err)
 {
-    if (u->count == u->room) {
-        size_t room = u->room ? 2 * u->room : 16;
-        char **list = hy_reallocarray(u->list, room, sizeof *list);
-
-        if (!list)
-            return hy_err_oom(err);
-        u->list = list;
-        u->room = room;
-    }
+    if (hy_array_grow(u->list, u->count) < 0)
+        return hy_err_oom(err);
     u->list[u->count] = hy_strdup(url);
     return u->list[u->count] ? (u->count++, 0) : hy_err_oom(err);
 }
@@ -333,7 +325,7 @@ static int expand(struct hy_urls *urls, const char *word, struct hy_err *err)
         return rc < 0 ? rc : urls_add(urls, word, err);
     rc = hy_fs_glob(word, take_match, urls, err);
     if (rc == 0 && urls->count == before)
-        return hy_err_set(err, -ENOENT, "%s matches nothing", word);
+        return hy_err_set(err, -ENOENT, "%s matches no files", word);
     return rc;
 }
 
@@ -348,7 +340,7 @@ int hy_files_expand(const struct hy_args *args, size_t first, size_t count, bool
         int rc = expand(ret, args->words[i], &err);
 
         if (rc < 0 && (rc != -ENOENT || !may_be_none))
-            status = complain_for(ret, &err);
+            status = print_error_for(ret, &err);
     }
     return status;
 }
@@ -362,7 +354,7 @@ int hy_files_each(const struct hy_urls *urls, hy_files_act *act, void *arg)
 
         rc = act(arg, urls->list[i], &err);
         if (rc < 0)
-            status = complain_for(urls, &err);
+            status = print_error_for(urls, &err);
     }
     return status;
 }
@@ -382,8 +374,8 @@ int hy_files_check_parent(const char *url, struct hy_err *err)
     int rc = parent ? hy_fs_stat(parent, &info, err) : hy_err_oom(err);
 
     if (rc == -ENOENT)
-        return hy_err_set(err, rc, "cannot make %s: its folder is not there", url);
+        return hy_err_set(err, rc, "cannot create %s: its parent directory does not exist", url);
     if (rc == 0 && !info.is_dir)
-        return hy_err_set(err, -ENOTDIR, "cannot make %s: %s is a file, no folder", url, parent);
+        return hy_err_set(err, -ENOTDIR, "cannot create %s: %s is a file, not a directory", url, parent);
     return rc;
 }

@@ -15,9 +15,9 @@
 #include "cli/fs/mode.h"
 #include "fs/fs.h"
 
-#define ROWS_AT_ONCE 2000 /* lines wait for each other to be aligned, but not for ever */
+#define ROWS_AT_ONCE 2000 /* rows that are aligned with each other */
 
-/* Lines on their way to standard output: a table, or JSON. */
+/* Output for standard output: a table, or JSON. */
 struct table {
     struct hy_out out;
     struct hy_text_table *grid; /* NULL: JSON */
@@ -26,8 +26,8 @@ struct table {
     const struct hy_args *args;
     size_t rows, printed;
     bool human, titles;
-    int broken; /* -Exxx when nothing can be printed any more */
-    int status; /* of what was complained about here */
+    int broken; /* -Exxx: standard output cannot be written */
+    int status; /* the exit status for errors printed here */
 };
 
 static int table_begin(struct table *t, const struct hy_args *args, void (*columns)(struct hy_text_table *grid))
@@ -36,7 +36,7 @@ static int table_begin(struct table *t, const struct hy_args *args, void (*colum
 
     *t = (struct table){.args = args, .columns = columns, .human = hy_args_has(args, "human")};
     hy_style_of(STDOUT_FILENO, &style);
-    style.width = 0; /* a path that is cut is none */
+    style.width = 0; /* never cut paths */
     hy_out_init(&t->out, &style);
     if (hy_args_has(args, "json")) {
         hy_out_str(&t->out, "[");
@@ -49,7 +49,7 @@ static int table_begin(struct table *t, const struct hy_args *args, void (*colum
     return 0;
 }
 
-/* Prints the rows that there are and begins with the next. 0 or -Exxx. */
+/* Prints the rows so far and starts a new table. 0 or -Exxx. */
 static int table_print(struct table *t)
 {
     int rc = 0;
@@ -69,7 +69,7 @@ static int table_print(struct table *t)
     return rc < 0 ? rc : hy_out_flush(&t->out, STDOUT_FILENO);
 }
 
-/* A row is complete. 1: nothing can be printed any more, and that is the end. */
+/* A row is complete. 1: standard output cannot be written, stop. */
 static int table_next(struct table *t)
 {
     if (++t->rows >= ROWS_AT_ONCE)
@@ -85,7 +85,7 @@ static int table_json(struct table *t, json_t *object)
     return table_next(t);
 }
 
-/* What failed inside of a folder is no reason not to go on with it. */
+/* An error inside of a directory does not end its listing. */
 static int table_complain(struct table *t, struct hy_err *err)
 {
     t->status = hy_files_print_error(err);
@@ -110,7 +110,7 @@ static int table_end(struct table *t, int status)
     return status == HY_EXIT_OK ? t->status : status;
 }
 
-/* Of each word, or of where we are if there is none. */
+/* For each word, or for the current directory if there is none. */
 static int table_of_words(struct table *t, const struct hy_args *args, hy_files_act *act)
 {
     static char here[] = ".";
@@ -149,7 +149,7 @@ static void size_cell(struct table *t, uint64_t bytes)
         hy_text_table_cellf(t->grid, HY_PLAIN, "%llu", (unsigned long long)bytes);
 }
 
-/* Local time, as Hadoop's shell has it. */
+/* Local time, like Hadoop's shell. */
 static const char *time_text(int64_t ms, const char *format, char *text, size_t size)
 {
     const time_t seconds = (time_t)(ms / 1000);
@@ -221,10 +221,10 @@ static int ls_row(struct table *t, const char *url, const struct hy_fs_info *inf
 
 struct ls_folder {
     struct table *table;
-    const char *url; /* NULL: where we are, whose names stand alone */
+    const char *url; /* NULL: the current directory, whose names have no prefix */
 };
 
-/* `path`: below the folder. */
+/* `path`: relative to the directory. */
 static int ls_entry(void *arg, const char *path, struct hy_fs_info *entry, struct hy_err *err)
 {
     const struct ls_folder *f = arg;
@@ -301,7 +301,7 @@ static void facts(struct table *t, const char *url, const struct hy_fs_info *inf
     if (t->rows + t->printed)
         fact(t, "", "");
     fact(t, "path", url);
-    snprintf(text, sizeof text, "%s%s", type_of(info), info->is_link ? ", by a link" : "");
+    snprintf(text, sizeof text, "%s%s", type_of(info), info->is_link ? ", through a link" : "");
     fact(t, "type", text);
     if (!info->is_dir)
         file_facts(t, info);

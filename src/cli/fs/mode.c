@@ -10,7 +10,7 @@ void hy_rights_text(unsigned mode, char text[HY_RIGHTS_TEXT])
 {
     static const char letters[] = "rwxrwxrwx";
     static const struct {
-        unsigned bit, with; /* `with`: the x it stands in the place of */
+        unsigned bit, with; /* `with`: the x bit that it is combined with */
         int at;
         char both, alone;
     } special[] = {{S_ISUID, S_IXUSR, 2, 's', 'S'}, {S_ISGID, S_IXGRP, 5, 's', 'S'}, {S_ISVTX, S_IXOTH, 8, 't', 'T'}};
@@ -34,7 +34,7 @@ static int octal(const char *how, unsigned *ret)
     return 0;
 }
 
-/* The bits that u, g, o and a stand for; none of them is all of them. */
+/* The bits of u, g, o and a; without any of them all bits. */
 static unsigned read_who(const char **at)
 {
     static const char letters[] = "ugoa";
@@ -49,7 +49,7 @@ static unsigned read_who(const char **at)
     return who ? who : 07777;
 }
 
-/* The bits of r, w, x and so on, for everybody. */
+/* The bits of r, w, x … for user, group and others. */
 static unsigned read_what(const char **at, unsigned mode, bool is_dir)
 {
     static const char letters[] = "rwxst";
@@ -58,7 +58,7 @@ static unsigned read_what(const char **at, unsigned mode, bool is_dir)
     unsigned what = 0;
 
     for (; **at; ++*at) {
-        if (**at == 'X') /* for folders and programs only */
+        if (**at == 'X') /* for directories and programs only */
             what |= is_dir || mode & 0111 ? 0111 : 0;
         else if ((found = strchr(letters, **at)))
             what |= bits[found - letters];

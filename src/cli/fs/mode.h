@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who may do what with a file, as text: "rwxr-x---", "750", "u+x,go-w". Pure. */
+/* Permissions of files as text: "rwxr-x---", "750", "u+x,go-w". Pure. */
 #ifndef HY_CLI_FS_MODE_H
 #define HY_CLI_FS_MODE_H
 
@@ -7,12 +7,12 @@
 
 #define HY_RIGHTS_TEXT 10 /* with its NUL */
 
-/* "rwxr-x---"; s, S, t and T as `ls` has them. */
+/* "rwxr-x---"; s, S, t and T as in `ls`. */
 void hy_rights_text(unsigned mode, char text[HY_RIGHTS_TEXT]);
 
 /*
- * What chmod's first argument makes of the rights that were there. Without u, g,
- * o or a all are meant, whatever the umask. 0 or -EINVAL.
+ * Applies the first argument of chmod to permissions. Without u, g, o or a it
+ * applies to all, regardless of the umask. 0 or -EINVAL.
  */
 int hy_rights_change(const char *how, unsigned mode, bool is_dir, unsigned *ret);
 

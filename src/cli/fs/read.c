@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `hopyard fs cat` and `tail`. Bytes go out as they are, piece by piece. A reader
- * that goes away and Ctrl-C end the program as they end any other: nothing has to
- * be cleaned up.
+ * `hopyard fs cat` and `tail`. Data is copied unchanged, in chunks. SIGPIPE and
+ * Ctrl-C terminate the program by default: there is nothing to clean up.
  */
 #include <errno.h>
 #include <poll.h>
@@ -18,9 +17,9 @@
 #include "fs/fs.h"
 
 #define PIECE (1u << 20)
-#define LOOK_MS 1000 /* how often tail -f looks for more */
+#define POLL_MS 1000 /* between two reads of tail -f */
 
-/* What is in the file from `*at` on, up to its end. 1: nobody reads any more. */
+/* Prints the file from `*at` to its end. 1: the output was closed. */
 static int print_rest(struct hy_fs_file *f, uint64_t *at, char *room, struct hy_err *err)
 {
     for (;;) {
@@ -41,7 +40,7 @@ static int close_read(struct hy_fs_file *f, int rc)
     struct hy_err unheard = {0};
 
     if (hy_fs_close(f, &unheard) < 0)
-        unheard.code = 0; /* all of it has been read */
+        unheard.code = 0; /* everything has been read */
     return rc;
 }
 
@@ -81,7 +80,7 @@ struct tail {
     bool follow, begun;
 };
 
-/* A file is opened anew each time: on HDFS one that is open does not see what others append. */
+/* Opens the file for each read: an open HDFS file does not see data that others append. */
 static int print_new(struct tail *t, const char *url, struct hy_err *err)
 {
     struct hy_fs_file *f = NULL;
@@ -94,7 +93,7 @@ static int print_new(struct tail *t, const char *url, struct hy_err *err)
     if (!t->begun)
         t->at = size > t->bytes ? size - t->bytes : 0;
     else if (size < t->at)
-        t->at = 0; /* it was written anew */
+        t->at = 0; /* the file was truncated or replaced */
     t->begun = true;
     return close_read(f, print_rest(f, &t->at, t->room, err));
 }
@@ -105,7 +104,7 @@ static int tail(void *arg, const char *url, struct hy_err *err)
     int rc = print_new(t, url, err);
 
     while (rc == 0 && t->follow) {
-        poll(NULL, 0, LOOK_MS);
+        poll(NULL, 0, POLL_MS);
         rc = print_new(t, url, err);
     }
     return rc;
@@ -119,7 +118,7 @@ int hy_files_tail(const struct hy_args *args)
     struct hy_err err = {0};
 
     if (bytes && hy_parse_size(bytes, &t.bytes) < 0) {
-        hy_err_set(&err, -EINVAL, "-c takes a number of bytes, as in 500 or 64K; '%s' is none", bytes);
+        hy_err_set(&err, -EINVAL, "-c takes a number of bytes such as 500 or 64K, not '%s'", bytes);
         hy_files_print_error(&err);
         return HY_EXIT_USAGE;
     }

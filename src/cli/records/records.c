@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `hopyard records`: what is in files of TFRecords, on this machine and on HDFS. */
+/* `hopyard records`: inspects TFRecord files, local or on HDFS. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "record/record.h"
 #include "view/view.h"
 
-#define BATCH 1024u   /* records whose columns are kept at a time */
+#define BATCH 1024u   /* records per batch of columns */
 #define HEAD_DEFAULT 5u
 #define SHOWN_VALUES 8
 #define LINE_MAX_COLUMNS 60
@@ -22,9 +22,9 @@
 
 static const char *const kinds[] = {"nothing", "bytes", "float", "int64"};
 
-/* ---- one after the other ----------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------- */
 
-/* Calls it for each record until that is not 0. 0, or what it answered. */
+/* Calls `on` for each record until it returns another value than 0. Returns that value, or 0. */
 typedef int on_record(void *arg, const struct hy_record *r, uint64_t at, struct hy_err *err);
 
 static int each_record(const char *url, on_record *on, void *arg, struct hy_err *err)
@@ -39,29 +39,29 @@ static int each_record(const char *url, on_record *on, void *arg, struct hy_err 
     return rc;
 }
 
-/* What a command has found so far, and what it has to say. */
-struct look {
+/* The state of a command. */
+struct inspection {
     struct hy_out out;
     uint64_t count, bytes; /* of this file */
-    uint64_t files, all;   /* records of all of them */
-    uint64_t most;              /* head: how many records of each */
+    uint64_t files, all;   /* files so far, and their records */
+    uint64_t most;         /* head: records per file */
     bool is_json;
     struct hy_columns columns;
-    struct stat_of *stats; /* schema: of each column */
+    struct stat_of *stats; /* schema: one per column */
     size_t stat_count;
 };
 
-static void look_init(struct look *l, const struct hy_args *args)
+static void look_init(struct inspection *l, const struct hy_args *args)
 {
     struct hy_style style;
 
-    *l = (struct look){.is_json = hy_args_has(args, "json")};
+    *l = (struct inspection){.is_json = hy_args_has(args, "json")};
     hy_style_of(STDOUT_FILENO, &style);
     hy_out_init(&l->out, &style);
     hy_columns_init(&l->columns);
 }
 
-static int look_done(struct look *l, int status)
+static int look_done(struct inspection *l, int status)
 {
     const int rc = hy_out_flush(&l->out, STDOUT_FILENO);
 
@@ -75,7 +75,7 @@ static int look_done(struct look *l, int status)
 
 static int count_record(void *arg, const struct hy_record *r, uint64_t at, struct hy_err *err)
 {
-    struct look *l = arg;
+    struct inspection *l = arg;
 
     (void)at;
     (void)err;
@@ -84,7 +84,7 @@ static int count_record(void *arg, const struct hy_record *r, uint64_t at, struc
     return 0;
 }
 
-static void say_count(struct look *l, const char *what)
+static void say_count(struct inspection *l, const char *what)
 {
     char count[32];
 
@@ -95,7 +95,7 @@ static void say_count(struct look *l, const char *what)
 
 static int count_file(void *arg, const char *url, struct hy_err *err)
 {
-    struct look *l = arg;
+    struct inspection *l = arg;
     int rc;
 
     l->count = l->bytes = 0;
@@ -109,7 +109,7 @@ static int count_file(void *arg, const char *url, struct hy_err *err)
 
 static int count(const struct hy_args *args)
 {
-    struct look l;
+    struct inspection l;
     int status;
 
     look_init(&l, args);
@@ -123,7 +123,7 @@ static int count(const struct hy_args *args)
 
 static int verify_file(void *arg, const char *url, struct hy_err *err)
 {
-    struct look *l = arg;
+    struct inspection *l = arg;
     char n[32], size[32];
     int rc;
 
@@ -132,14 +132,14 @@ static int verify_file(void *arg, const char *url, struct hy_err *err)
     if (rc < 0)
         return rc;
     hy_out_value(&l->out, url);
-    hy_outf(&l->out, ": %s record%s, %s, every checksum is right\n", hy_format_count(l->count, n, sizeof n),
+    hy_outf(&l->out, ": %s record%s, %s, all checksums are correct\n", hy_format_count(l->count, n, sizeof n),
             l->count == 1 ? "" : "s", hy_format_size(l->bytes, size, sizeof size));
     return hy_out_flush(&l->out, STDOUT_FILENO) == -EPIPE ? 1 : 0;
 }
 
 static int verify(const struct hy_args *args)
 {
-    struct look l;
+    struct inspection l;
 
     look_init(&l, args);
     return look_done(&l, hy_files_each_word(args, 0, verify_file, &l));
@@ -147,7 +147,7 @@ static int verify(const struct hy_args *args)
 
 /* ---- examples ---------------------------------------------------------------------- */
 
-/* Values [from, to) of a row; of a column with steps, all of them. */
+/* Values [from, to) of a row; for a column with steps, of all steps. */
 static void values_of(const struct hy_column *c, uint64_t row, int64_t *from, int64_t *to)
 {
     const int64_t *ends = hy_column_ends(&c->row_ends);
@@ -193,8 +193,8 @@ static bool is_text(const char *bytes, size_t n)
     return n == 0;
 }
 
-/* Text as text, and other bytes by their number. */
-static void say_bytes(struct look *l, const char *bytes, size_t n)
+/* Prints text as text, other bytes as their count. */
+static void say_bytes(struct inspection *l, const char *bytes, size_t n)
 {
     char count[32];
 
@@ -207,7 +207,7 @@ static void say_bytes(struct look *l, const char *bytes, size_t n)
     }
 }
 
-static void say_value(struct look *l, const struct hy_column *c, int64_t i)
+static void say_value(struct inspection *l, const struct hy_column *c, int64_t i)
 {
     size_t n;
     const char *bytes;
@@ -240,7 +240,7 @@ static int width_of_names(const struct hy_columns *c)
     return width < NAME_MAX_COLUMNS ? width : NAME_MAX_COLUMNS;
 }
 
-static void say_feature(struct look *l, const struct hy_column *c, int width)
+static void say_feature(struct inspection *l, const struct hy_column *c, int width)
 {
     int64_t from, to;
 
@@ -297,13 +297,13 @@ static json_t *json_of_feature(const struct hy_column *c)
     return list;
 }
 
-static void say_json(struct look *l)
+static void say_json(struct inspection *l)
 {
     json_t *o = json_object();
     int rc = 0;
 
     for (size_t i = 0; i < l->columns.count && rc == 0; i++) {
-        hy_cleanup_json json_t *name = hy_json_text(l->columns.list[i].name); /* which is any bytes */
+        hy_cleanup_json json_t *name = hy_json_text(l->columns.list[i].name); /* may be any bytes */
 
         rc = name ? hy_json_set(o, json_string_value(name), json_of_feature(&l->columns.list[i])) : -ENOMEM;
     }
@@ -312,10 +312,10 @@ static void say_json(struct look *l)
         json_decref(o);
 }
 
-/* A record that is no example has bytes, and no more is known of it. */
+/* For a record that is not an example, only its size is printed. */
 static int show_record(void *arg, const struct hy_record *r, uint64_t at, struct hy_err *err)
 {
-    struct look *l = arg;
+    struct inspection *l = arg;
     char n[32];
 
     hy_columns_done(&l->columns);
@@ -325,7 +325,7 @@ static int show_record(void *arg, const struct hy_record *r, uint64_t at, struct
         say_json(l);
     } else {
         hy_outf(&l->out, "record at byte %" PRIu64 ", %s bytes%s\n", at, hy_format_count(r->n, n, sizeof n),
-                l->columns.rows ? "" : ", no tf.Example");
+                l->columns.rows ? "" : ", not a tf.Example");
         for (size_t i = 0; i < l->columns.count && l->columns.rows; i++)
             say_feature(l, &l->columns.list[i], width_of_names(&l->columns));
     }
@@ -334,7 +334,7 @@ static int show_record(void *arg, const struct hy_record *r, uint64_t at, struct
 
 static int head_file(void *arg, const char *url, struct hy_err *err)
 {
-    struct look *l = arg;
+    struct inspection *l = arg;
     int rc;
 
     l->count = 0;
@@ -346,12 +346,12 @@ static int head(const struct hy_args *args)
 {
     const char *number = hy_args_get(args, "number");
     struct hy_err err = {0};
-    struct look l;
+    struct inspection l;
 
     look_init(&l, args);
     l.most = HEAD_DEFAULT;
     if (number && (hy_parse_u64(number, &l.most) < 0 || l.most == 0)) {
-        hy_err_set(&err, -EINVAL, "-n takes a number from 1 on, not '%s'", number);
+        hy_err_set(&err, -EINVAL, "-n takes a number greater than 0, not '%s'", number);
         return look_done(&l, hy_cmd_failed(args, &err));
     }
     return look_done(&l, hy_files_each_word(args, 0, head_file, &l));
@@ -359,13 +359,13 @@ static int head(const struct hy_args *args)
 
 /* ---- schema ------------------------------------------------------------------------ */
 
-/* How a feature looks over all records. */
+/* Statistics of a feature over all records. */
 struct stat_of {
-    uint64_t present;    /* records that have a value */
-    uint64_t least, most; /* values in those */
+    uint64_t present;    /* records with the feature */
+    uint64_t least, most; /* number of values in a record */
 };
 
-static int stats_for(struct look *l, struct hy_err *err)
+static int stats_for(struct inspection *l, struct hy_err *err)
 {
     struct stat_of *more;
 
@@ -394,8 +394,8 @@ static void sum_up_row(struct stat_of *s, const struct hy_column *c, uint64_t ro
     s->most = n > s->most ? n : s->most;
 }
 
-/* And forgets the rows. */
-static int sum_up(struct look *l, struct hy_err *err)
+/* Adds the batch to the statistics and clears it. */
+static int sum_up(struct inspection *l, struct hy_err *err)
 {
     int rc = hy_columns_fill(&l->columns) < 0 ? hy_err_oom(err) : stats_for(l, err);
 
@@ -408,7 +408,7 @@ static int sum_up(struct look *l, struct hy_err *err)
 
 static int take_record(void *arg, const struct hy_record *r, uint64_t at, struct hy_err *err)
 {
-    struct look *l = arg;
+    struct inspection *l = arg;
     int rc = hy_sequence_example_parse(&l->columns, r->bytes, r->n, err);
 
     if (rc < 0)
@@ -426,7 +426,7 @@ static int schema_file(void *arg, const char *url, struct hy_err *err)
     return rc;
 }
 
-static void say_column(struct look *l, const struct hy_column *c, const struct stat_of *s)
+static void say_column(struct inspection *l, const struct hy_column *c, const struct stat_of *s)
 {
     char values[64], present[32];
 
@@ -451,7 +451,7 @@ static json_t *json_of_column(const struct hy_column *c, const struct stat_of *s
 static int schema(const struct hy_args *args)
 {
     struct hy_err err = {0};
-    struct look l;
+    struct inspection l;
     int status;
 
     look_init(&l, args);
@@ -479,13 +479,13 @@ static const struct hy_option help_only[] = {
 };
 
 static const struct hy_option head_options[] = {
-    {.name = "number", .letter = 'n', .value = "N", .help = "records of each file (default: 5)"},
-    {.name = "json", .help = "print a JSON object for each record, with all its values"},
+    {.name = "number", .letter = 'n', .value = "N", .help = "records per file (default: 5)"},
+    {.name = "json", .help = "print a JSON object per record, with all values"},
     {0},
 };
 
 static const struct hy_option json_options[] = {
-    {.name = "json", .help = "print a JSON object for each feature"},
+    {.name = "json", .help = "print a JSON object per feature"},
     {0},
 };
 
@@ -507,7 +507,7 @@ static const struct hy_command commands[] = {
      .min_words = 1,
      .max_words = -1,
      .run = count,
-     .summary = "how many records there are",
+     .summary = "count the records",
      .examples = "hopyard records count 'hdfs:///data/train-*.tfrecords'"},
     {.name = "records schema",
      .group = "Looking",
@@ -517,8 +517,8 @@ static const struct hy_command commands[] = {
      .min_words = 1,
      .max_words = -1,
      .run = schema,
-     .summary = "which features they have, over all records",
-     .about = "Type, how many values a record has of it, how many records have it, name.",
+     .summary = "show the features of all records",
+     .about = "Prints type, values per record, number of records with the feature, and name.",
      .examples = "hopyard records schema train.tfrecords"},
     {.name = "records verify",
      .group = "Looking",
@@ -527,7 +527,7 @@ static const struct hy_command commands[] = {
      .min_words = 1,
      .max_words = -1,
      .run = verify,
-     .summary = "check every byte against its checksum",
+     .summary = "verify all checksums",
      .examples = "hopyard records verify hdfs:///data/*.tfrecords.gz"},
     {0},
 };
@@ -535,13 +535,11 @@ static const struct hy_command commands[] = {
 static const struct hy_command records = {
     .name = "records",
     .words = "COMMAND FILE…",
-    .summary = "what is in files of TFRecords",
-    .about = "A FILE is one of this machine or of HDFS, plain or compressed (gzip, zlib); *, ?,\n"
-             "[a-z] and {a,b} stand for names. Features are those of tf.Example and\n"
-             "tf.SequenceExample.\n"
+    .summary = "inspect TFRecord files",
+    .about = "A FILE is local or on HDFS, plain or compressed (gzip, zlib); *, ?, [a-z] and\n"
+             "{a,b} match names. Features are those of tf.Example and tf.SequenceExample.\n"
              "\n"
-             "Exit status: 0 all is well, 1 a file is damaged or cannot be read, 2 it was asked\n"
-             "for something that cannot be.",
+             "Exit status: 0 success, 1 a file is damaged or cannot be read, 2 invalid usage.",
     .examples = "hopyard records schema train.tfrecords\nhopyard records verify 'hdfs:///data/*.tfrecords'",
 };
 
