@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line as a person meets it: the whole program over a real store. */
+/* The commands that read and remove runs: the whole program on a real store. */
 #include "project_fixture.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "view/json_values.h"
 #include "cli/manage.h"
 
-/* Runs the program; what it prints (standard output and error) is to be freed. */
+/* Runs the program; returns its standard output and error, to be freed. */
 static char *say(struct project_fixture *y, int status, char **words)
 {
     char *argv[16] = {(char *)"hopyard", NULL};
@@ -68,7 +68,7 @@ static void test_a_run_without_its_driver_is_interrupted(void **state)
     project_free(y);
 }
 
-static void test_show_lists_the_best_first_and_says_what_it_leaves_out(void **state)
+static void test_show_lists_the_best_trials_and_counts_the_rest(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_DONE);
     hy_cleanup_free char *show = say(y, 0, WORDS("show", (char *)"--trials", (char *)"2"));
@@ -86,7 +86,7 @@ static void test_show_lists_the_best_first_and_says_what_it_leaves_out(void **st
     project_free(y);
 }
 
-static void test_json_can_be_read_back(void **state)
+static void test_json_output_is_valid_json(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_DONE);
     hy_cleanup_free char *ls = say(y, 0, WORDS("ls", (char *)"--json")),
@@ -105,7 +105,7 @@ static void test_json_can_be_read_back(void **state)
     project_free(y);
 }
 
-static void test_an_ended_run_is_told_from_the_store(void **state)
+static void test_attach_shows_an_ended_run_from_the_store(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_DONE);
     hy_cleanup_free char *plain = say(y, 1, WORDS("attach")),
@@ -120,7 +120,7 @@ static void test_an_ended_run_is_told_from_the_store(void **state)
     project_free(y);
 }
 
-static void test_logs_are_those_of_the_trial_asked_for(void **state)
+static void test_logs_prints_only_the_given_trial(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_DONE);
     hy_cleanup_free char *one = say(y, 0, WORDS("logs", (char *)"1", (char *)"2", (char *)"--stdout"));
@@ -139,7 +139,7 @@ static void test_logs_are_those_of_the_trial_asked_for(void **state)
     project_free(y);
 }
 
-static void test_following_an_interrupted_run_ends_and_says_so(void **state)
+static void test_logs_follow_reports_an_interrupted_run(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     hy_cleanup_free char *follow = say(y, 1, WORDS("logs", (char *)"1", (char *)"4", (char *)"-f"));
@@ -150,7 +150,7 @@ static void test_following_an_interrupted_run_ends_and_says_so(void **state)
     project_free(y);
 }
 
-static void test_rm_takes_the_run_and_its_logs(void **state)
+static void test_rm_removes_the_run_and_its_logs(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_DONE);
     hy_cleanup_free char *rm = say(y, 0, WORDS("rm", (char *)"digits")), *ls = say(y, 0, WORDS("ls"));
@@ -165,7 +165,7 @@ static void test_rm_takes_the_run_and_its_logs(void **state)
     project_free(y);
 }
 
-static void test_rm_refuses_a_run_that_lives(void **state)
+static void test_rm_refuses_a_running_run(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     struct hy_err err = {0};
@@ -190,7 +190,7 @@ static int is_removable(const char *project, const char *logdir)
     return hy_logdir_open(project, logdir, &dir) == 0;
 }
 
-static void test_what_was_checked_is_what_is_removed(void **state)
+static void test_rm_does_not_follow_a_path_that_changed_after_the_check(void **state)
 {
     char *project = make_directory();
     hy_cleanup_free char *good = hy_path_join(project, "Logs/TensorFlow/a/1"), *token = hy_path_join(good, ".token");
@@ -205,7 +205,7 @@ static void test_what_was_checked_is_what_is_removed(void **state)
     assert_int_equal(hy_file_write(token, "", 0, 0600), 0);
     assert_int_equal(hy_file_write(precious, "", 0, 0600), 0);
     assert_int_equal(hy_logdir_open(project, good, &dir), 0);
-    assert_int_equal(rename(app, away), 0); /* somebody swaps the directory for a link */
+    assert_int_equal(rename(app, away), 0); /* replace the directory by a link */
     assert_int_equal(symlink(other, app), 0);
     assert_int_equal(is_removable(project, good), 0);
     assert_int_equal(hy_logdir_remove(&dir), 0);
@@ -214,7 +214,7 @@ static void test_what_was_checked_is_what_is_removed(void **state)
     remove_directory(project);
 }
 
-static void test_only_a_runs_own_directory_is_ever_removed(void **state)
+static void test_rm_removes_only_log_directories_of_runs(void **state)
 {
     static const char *const bad[] = {"",
                                       "/",
@@ -235,7 +235,7 @@ static void test_only_a_runs_own_directory_is_ever_removed(void **state)
     assert_int_equal(hy_mkdirs(inner, 0700), 0);
     assert_int_equal(hy_mkdirs(other, 0700), 0);
     assert_int_equal(symlink(other, link), 0);
-    assert_int_equal(is_removable(project, good), 0); /* no run was ever there */
+    assert_int_equal(is_removable(project, good), 0); /* not the directory of a run */
     assert_int_equal(hy_file_write(token, "", 0, 0600), 0);
     assert_int_equal(is_removable(project, good), 1);
     for (size_t i = 0; i < HY_COUNT(bad); i++) {
@@ -244,13 +244,13 @@ static void test_only_a_runs_own_directory_is_ever_removed(void **state)
         if (is_removable(project, path) || is_removable(project, bad[i]))
             fail_msg("'%s' would be removed", bad[i]);
     }
-    assert_int_equal(chdir(project), 0); /* a path that depends on where we are is not trusted */
+    assert_int_equal(chdir(project), 0); /* relative paths are not trusted */
     assert_int_equal(is_removable(project, "Logs/TensorFlow/a/1"), 0);
     assert_int_equal(chdir("/"), 0);
     remove_directory(project);
 }
 
-static void test_the_program_says_what_it_does_not_know(void **state)
+static void test_unknown_commands_and_runs_are_reported(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_DONE);
     hy_cleanup_free char *command = say(y, 2, WORDS("shwo")), *run = say(y, 1, WORDS("show", (char *)"77"));
@@ -278,11 +278,11 @@ static void test_a_project_without_a_store_has_no_runs(void **state)
     assert_says(ls, "This project has no runs yet");
     assert_string_equal(json, "[]\n");
     assert_true(*show);
-    assert_int_equal(access(directory, F_OK), -1); /* looking makes nothing */
+    assert_int_equal(access(directory, F_OK), -1); /* reading commands create nothing */
     remove_directory(y.project);
 }
 
-/* In parts, as a client does; 1 when it is not all there. */
+/* Reads in batches like a client; 1 when something is missing. */
 static int read_history(void *arg)
 {
     struct project_fixture *y = arg;
@@ -304,7 +304,7 @@ static int read_history(void *arg)
     return rc;
 }
 
-static void test_a_history_that_cannot_be_read_is_told_with_a_sentence(void **state)
+static void test_an_unreadable_history_is_an_error_with_a_message(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     struct hy_err err = {0};
@@ -331,14 +331,14 @@ static int look_scenario(void *arg)
                         y->project,        commands[i][1], NULL};
         int status = hy_cli_main(commands[i][1] ? 5 : 4, argv);
 
-        /* `attach` answers 1: a trial of the run has failed. */
+        /* The exit status of `attach` is 1, because a trial of the run has failed. */
         if (status != (strcmp(commands[i][0], "attach") == 0))
             rc = -EIO;
     }
     return rc;
 }
 
-static void test_looking_survives_faults(void **state)
+static void test_reading_commands_survive_faults(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_DONE);
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC), out = dup(1), error = dup(2);
@@ -361,20 +361,20 @@ static void test_looking_survives_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_history_that_cannot_be_read_is_told_with_a_sentence),
+        cmocka_unit_test(test_an_unreadable_history_is_an_error_with_a_message),
         cmocka_unit_test(test_a_run_without_its_driver_is_interrupted),
-        cmocka_unit_test(test_show_lists_the_best_first_and_says_what_it_leaves_out),
-        cmocka_unit_test(test_json_can_be_read_back),
-        cmocka_unit_test(test_an_ended_run_is_told_from_the_store),
-        cmocka_unit_test(test_logs_are_those_of_the_trial_asked_for),
-        cmocka_unit_test(test_following_an_interrupted_run_ends_and_says_so),
-        cmocka_unit_test(test_rm_takes_the_run_and_its_logs),
-        cmocka_unit_test(test_rm_refuses_a_run_that_lives),
-        cmocka_unit_test(test_what_was_checked_is_what_is_removed),
-        cmocka_unit_test(test_only_a_runs_own_directory_is_ever_removed),
-        cmocka_unit_test(test_the_program_says_what_it_does_not_know),
+        cmocka_unit_test(test_show_lists_the_best_trials_and_counts_the_rest),
+        cmocka_unit_test(test_json_output_is_valid_json),
+        cmocka_unit_test(test_attach_shows_an_ended_run_from_the_store),
+        cmocka_unit_test(test_logs_prints_only_the_given_trial),
+        cmocka_unit_test(test_logs_follow_reports_an_interrupted_run),
+        cmocka_unit_test(test_rm_removes_the_run_and_its_logs),
+        cmocka_unit_test(test_rm_refuses_a_running_run),
+        cmocka_unit_test(test_rm_does_not_follow_a_path_that_changed_after_the_check),
+        cmocka_unit_test(test_rm_removes_only_log_directories_of_runs),
+        cmocka_unit_test(test_unknown_commands_and_runs_are_reported),
         cmocka_unit_test(test_a_project_without_a_store_has_no_runs),
-        cmocka_unit_test(test_looking_survives_faults),
+        cmocka_unit_test(test_reading_commands_survive_faults),
     };
 
     begin_plain();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From words to a run: options, help, its description and surroundings; and faults, in rendering too. */
+/* Options, help, run specs and their environment; faults, in rendering too. */
 #include "view/view_fixture.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static int parse(const char *command, char **words, struct hy_args *args, struct
     return hy_args_parse(hy_command_find(command), count_words(words), words, args, err);
 }
 
-static void test_options_are_read_in_every_spelling(void **state)
+static void test_options_are_parsed_in_every_spelling(void **state)
 {
     char *words[] = {(char *)"--grid",
                      (char *)"a=1",
@@ -61,7 +61,7 @@ static void test_options_are_read_in_every_spelling(void **state)
     hy_args_done(&args);
 }
 
-static void test_words_and_letters_may_be_mixed(void **state)
+static void test_words_and_short_options_may_be_mixed(void **state)
 {
     char *words[] = {(char *)"digits", (char *)"-f", (char *)"7", NULL},
          *dash[] = {(char *)"--", (char *)"-f", NULL};
@@ -81,7 +81,7 @@ static void test_words_and_letters_may_be_mixed(void **state)
     hy_args_done(&args);
 }
 
-static void test_every_mistake_gets_its_sentence(void **state)
+static void test_usage_errors_have_a_specific_message(void **state)
 {
     static const struct {
         const char *command, *words[4], *says;
@@ -112,7 +112,7 @@ static void test_every_mistake_gets_its_sentence(void **state)
     }
 }
 
-static void test_help_among_the_words_wins_over_what_is_missing(void **state)
+static void test_help_takes_precedence_over_missing_words(void **state)
 {
     struct hy_args args;
     struct hy_err err = {0};
@@ -123,7 +123,7 @@ static void test_help_among_the_words_wins_over_what_is_missing(void **state)
     hy_args_done(&args);
 }
 
-static void test_edit_distance_counts_changes_and_swaps(void **state)
+static void test_edit_distance_counts_edits_and_transpositions(void **state)
 {
     char longer[100];
 
@@ -135,11 +135,11 @@ static void test_edit_distance_counts_changes_and_swaps(void **state)
     assert_int_equal(hy_edit_distance("gird", "grid"), 1);
     assert_int_equal(hy_edit_distance("kitten", "sitting"), 3);
     assert_int_equal(hy_edit_distance("", "abc"), 3);
-    assert_int_equal(hy_edit_distance("ca", "abc"), 3); /* a swapped pair is not edited again */
+    assert_int_equal(hy_edit_distance("ca", "abc"), 3); /* a transposed pair is not edited again */
     assert_int_equal(hy_edit_distance(longer, "grid"), 64);
 }
 
-static void test_a_far_word_is_no_guess(void **state)
+static void test_distant_names_are_not_suggested(void **state)
 {
     struct hy_guess guess;
 
@@ -154,7 +154,7 @@ static void test_a_far_word_is_no_guess(void **state)
     assert_string_equal(guess.best, "seed");
 }
 
-static void test_help_comes_from_the_tables_and_fits(void **state)
+static void test_help_lists_all_options_in_80_columns(void **state)
 {
     (void)state;
     for (const struct hy_command *c = hy_commands; c->name; c++) {
@@ -170,7 +170,7 @@ static void test_help_comes_from_the_tables_and_fits(void **state)
     }
 }
 
-/* ---- the run's description ------------------------------------------------------------------- */
+/* ---- run specs -------------------------------------------------------------------------------- */
 
 static int spec_of(char **words, Hy__RunSpec **ret, struct hy_err *err)
 {
@@ -200,7 +200,7 @@ static void test_a_share_of_a_gpu_counts_in_hundredths_rounded_down(void **state
     }
 }
 
-static void test_a_grid_becomes_its_description(void **state)
+static void test_grid_options_become_a_run_spec(void **state)
 {
     char *words[] = {(char *)"--grid",
                      (char *)"lr=0.1,0.01",
@@ -262,7 +262,7 @@ static void test_a_grid_becomes_its_description(void **state)
     assert_string_equal(hy_spec_unused(s), "act=relu");
 }
 
-static void test_searches_become_their_descriptions(void **state)
+static void test_search_options_become_a_run_spec(void **state)
 {
     char *evolve[] = {(char *)"--evolve", (char *)"--population",
                       (char *)"10",       (char *)"--generations",
@@ -298,7 +298,7 @@ static void test_searches_become_their_descriptions(void **state)
     assert_int_equal(once->n_dims, 0);
 }
 
-static void test_what_cannot_be_is_refused_with_a_sentence(void **state)
+static void test_invalid_run_options_are_refused_with_a_message(void **state)
 {
     static const struct {
         const char *words[12], *says;
@@ -357,7 +357,7 @@ static void test_what_cannot_be_is_refused_with_a_sentence(void **state)
     }
 }
 
-/* The run's first dimension, by `option`, with the values in a file of these bytes. */
+/* A spec whose first dimension, given with `option`, has its values in a file with these bytes. */
 static int spec_of_file(const char *option, const char *bytes, size_t n, Hy__RunSpec **ret,
                         struct hy_err *err)
 {
@@ -374,13 +374,13 @@ static int spec_of_file(const char *option, const char *bytes, size_t n, Hy__Run
     return rc;
 }
 
-static void test_values_may_stand_in_a_file(void **state)
+static void test_values_may_be_read_from_a_file(void **state)
 {
     static const struct {
         const char *option, *bytes, *text;
     } cases[] = {
         {"grid", "0.1,0.01\n", "x=0.1,0.01"},
-        {"grid", "\n0.1\r\n 0.01 \n\n1e-3,\nrelu,\n", "x=0.1,0.01,1e-3,relu"}, /* a value a line */
+        {"grid", "\n0.1\r\n 0.01 \n\n1e-3,\nrelu,\n", "x=0.1,0.01,1e-3,relu"}, /* one value per line */
         {"grid", "\n [\n  [64, 64],\n  \"@x\"\n]\r\n", "x=[\n  [64, 64],\n  \"@x\"\n]"},
         {"space", "log:1e-5..1e-1\n", "x=log:1e-5..1e-1"},
         {"space", "[\"a\", null]", "x=[\"a\", null]"},
@@ -413,7 +413,7 @@ static void test_values_too_long_for_a_trial_are_refused(void **state)
     assert_non_null(strstr(err.text, "larger than 120 KB with 'x'"));
 }
 
-static void test_paired_lists_become_their_description(void **state)
+static void test_paired_lists_become_a_run_spec(void **state)
 {
     hy_cleanup_spec Hy__RunSpec *s = NULL;
     struct hy_err err = {0};
@@ -427,7 +427,7 @@ static void test_paired_lists_become_their_description(void **state)
     assert_int_equal(s->n_dims, 2);
 }
 
-static void test_a_strategy_misspelt_is_guessed(void **state)
+static void test_a_misspelled_strategy_gets_a_suggestion(void **state)
 {
     char *words[] = {(char *)"--evolve", (char *)"--generations",
                      (char *)"1",        (char *)"--space",
@@ -443,7 +443,7 @@ static void test_a_strategy_misspelt_is_guessed(void **state)
     assert_non_null(strstr(err.text, "did you mean best1bin?"));
 }
 
-static void test_hosts_that_are_none_are_refused(void **state)
+static void test_invalid_hosts_are_refused(void **state)
 {
     static const char *const bad[] = {
         "",    ",",       "a,",       ":4",       "a:",     "a:x",   "a:-1",  "a:65537", "-oProxyCommand=x",
@@ -462,9 +462,9 @@ static void test_hosts_that_are_none_are_refused(void **state)
     }
 }
 
-/* ---- surroundings ---------------------------------------------------------------------------- */
+/* ---- environment ------------------------------------------------------------------------------ */
 
-static void test_programs_are_found_as_a_shell_finds_them(void **state)
+static void test_programs_are_found_like_in_a_shell(void **state)
 {
     char *directory = make_directory();
     hy_cleanup_free char *list = hy_asprintf("/nowhere:%s", directory), *found = NULL, *again = NULL;
@@ -487,7 +487,7 @@ static void test_programs_are_found_as_a_shell_finds_them(void **state)
     remove_directory(directory);
 }
 
-static void test_other_programs_are_asked_for_one_line(void **state)
+static void test_first_line_returns_the_first_line_of_a_program(void **state)
 {
     char *two[] = {(char *)"printf", (char *)"one\ntwo\n", NULL}, *failing[] = {(char *)"false", NULL};
     char *missing[] = {(char *)"/nowhere/program", NULL}, *silent[] = {(char *)"true", NULL};
@@ -505,10 +505,10 @@ static void test_other_programs_are_asked_for_one_line(void **state)
     assert_null(hy_first_line(failing, NULL, later));
     assert_null(hy_first_line(missing, NULL, later));
     assert_null(hy_first_line(two, "/nowhere", later));
-    assert_null(hy_first_line(endless, NULL, hy_clock_ms() + 50)); /* and it has ended with all it started */
+    assert_null(hy_first_line(endless, NULL, hy_clock_ms() + 50)); /* killed with its descendants */
 }
 
-static void test_versions_say_what_is_known(void **state)
+static void test_versions_contain_the_known_versions(void **state)
 {
     hy_cleanup_free char *text = hy_versions("/bin/train", hy_clock_ms() + 60000);
     hy_cleanup_json json_t *o = json_loads(text, 0, NULL);
@@ -529,7 +529,7 @@ static void test_a_directory_without_git_has_no_commit(void **state)
     remove_directory(directory);
 }
 
-static void test_surroundings_leave_an_outer_trials_names_out(void **state)
+static void test_the_environment_omits_variables_of_an_enclosing_trial(void **state)
 {
     hy_cleanup_spec Hy__RunSpec *s = NULL;
     struct hy_err err = {0};
@@ -551,7 +551,7 @@ static void test_surroundings_leave_an_outer_trials_names_out(void **state)
     }
 }
 
-static void test_a_missing_program_is_a_mistake_of_usage(void **state)
+static void test_a_missing_program_is_a_usage_error(void **state)
 {
     hy_cleanup_spec Hy__RunSpec *s = NULL;
     struct hy_err err = {0};
@@ -614,7 +614,7 @@ static int facts_scenario(void *arg)
     return line ? 0 : -EIO;
 }
 
-static void test_faults_are_survived(void **state)
+static void test_allocation_and_system_call_faults_are_handled(void **state)
 {
     (void)state;
     hy_each_fault(HY_SEAM_ALLOC, describe_scenario, NULL);
@@ -626,29 +626,29 @@ static void test_faults_are_survived(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_options_are_read_in_every_spelling),
-        cmocka_unit_test(test_words_and_letters_may_be_mixed),
-        cmocka_unit_test(test_every_mistake_gets_its_sentence),
-        cmocka_unit_test(test_help_among_the_words_wins_over_what_is_missing),
-        cmocka_unit_test(test_edit_distance_counts_changes_and_swaps),
-        cmocka_unit_test(test_a_far_word_is_no_guess),
+        cmocka_unit_test(test_options_are_parsed_in_every_spelling),
+        cmocka_unit_test(test_words_and_short_options_may_be_mixed),
+        cmocka_unit_test(test_usage_errors_have_a_specific_message),
+        cmocka_unit_test(test_help_takes_precedence_over_missing_words),
+        cmocka_unit_test(test_edit_distance_counts_edits_and_transpositions),
+        cmocka_unit_test(test_distant_names_are_not_suggested),
         cmocka_unit_test(test_a_share_of_a_gpu_counts_in_hundredths_rounded_down),
-        cmocka_unit_test(test_a_grid_becomes_its_description),
-        cmocka_unit_test(test_searches_become_their_descriptions),
-        cmocka_unit_test(test_what_cannot_be_is_refused_with_a_sentence),
-        cmocka_unit_test(test_values_may_stand_in_a_file),
+        cmocka_unit_test(test_grid_options_become_a_run_spec),
+        cmocka_unit_test(test_search_options_become_a_run_spec),
+        cmocka_unit_test(test_invalid_run_options_are_refused_with_a_message),
+        cmocka_unit_test(test_values_may_be_read_from_a_file),
         cmocka_unit_test(test_values_too_long_for_a_trial_are_refused),
-        cmocka_unit_test(test_paired_lists_become_their_description),
-        cmocka_unit_test(test_a_strategy_misspelt_is_guessed),
-        cmocka_unit_test(test_hosts_that_are_none_are_refused),
-        cmocka_unit_test(test_programs_are_found_as_a_shell_finds_them),
-        cmocka_unit_test(test_other_programs_are_asked_for_one_line),
-        cmocka_unit_test(test_versions_say_what_is_known),
+        cmocka_unit_test(test_paired_lists_become_a_run_spec),
+        cmocka_unit_test(test_a_misspelled_strategy_gets_a_suggestion),
+        cmocka_unit_test(test_invalid_hosts_are_refused),
+        cmocka_unit_test(test_programs_are_found_like_in_a_shell),
+        cmocka_unit_test(test_first_line_returns_the_first_line_of_a_program),
+        cmocka_unit_test(test_versions_contain_the_known_versions),
         cmocka_unit_test(test_a_directory_without_git_has_no_commit),
-        cmocka_unit_test(test_surroundings_leave_an_outer_trials_names_out),
-        cmocka_unit_test(test_a_missing_program_is_a_mistake_of_usage),
-        cmocka_unit_test(test_help_comes_from_the_tables_and_fits),
-        cmocka_unit_test(test_faults_are_survived),
+        cmocka_unit_test(test_the_environment_omits_variables_of_an_enclosing_trial),
+        cmocka_unit_test(test_a_missing_program_is_a_usage_error),
+        cmocka_unit_test(test_help_lists_all_options_in_80_columns),
+        cmocka_unit_test(test_allocation_and_system_call_faults_are_handled),
     };
 
     begin_plain();

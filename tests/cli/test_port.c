@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ports that are held for others. */
+/* Port reservations. */
 #include "support.h"
 
 #include <arpa/inet.h>
@@ -22,7 +22,7 @@ static struct hy_port reserve(uint16_t wanted)
     return port;
 }
 
-/* As Python's servers do it. */
+/* Like Python's servers. */
 static int serve(uint16_t port, in_addr_t address)
 {
     struct sockaddr_in where = {
@@ -46,7 +46,7 @@ static void assert_taken(uint16_t wanted, const char *words)
         fail_msg("not '%s' but '%s'", words, err.text);
 }
 
-static void test_a_held_port_is_there_for_its_server_alone(void **state)
+static void test_only_the_server_can_bind_a_reserved_port(void **state)
 {
     struct hy_port port = reserve(0);
     struct hy_port_owner who;
@@ -69,7 +69,7 @@ static void test_a_held_port_is_there_for_its_server_alone(void **state)
     close(server);
 }
 
-static void test_who_has_a_port_is_named(void **state)
+static void test_the_owner_of_a_port_is_found(void **state)
 {
     static const in_addr_t addresses[] = {INADDR_LOOPBACK, INADDR_ANY};
     char words[64];
@@ -88,7 +88,7 @@ static void test_who_has_a_port_is_named(void **state)
     }
 }
 
-static void test_a_released_port_can_be_held_again(void **state)
+static void test_a_released_port_can_be_reserved_again(void **state)
 {
     struct hy_port port = reserve(0), again;
 
@@ -100,7 +100,7 @@ static void test_a_released_port_can_be_held_again(void **state)
     hy_port_release(&again);
 }
 
-static void test_a_port_of_connections_that_were_closed_can_be_held(void **state)
+static void test_a_port_in_time_wait_can_be_reserved(void **state)
 {
     struct hy_port port = reserve(0);
     struct sockaddr_in where = {.sin_family = AF_INET, .sin_port = htons(port.number)};
@@ -112,7 +112,7 @@ static void test_a_port_of_connections_that_were_closed_can_be_held(void **state
     assert_int_equal(connect(client, (struct sockaddr *)&where, sizeof where), 0);
     accepted = accept(server, NULL, NULL);
     assert_true(accepted >= 0);
-    close(accepted); /* first, so that its address is still remembered by the kernel */
+    close(accepted); /* first, so that the kernel keeps it in TIME_WAIT */
     close(client);
     close(server);
     port = reserve(port.number);
@@ -122,10 +122,10 @@ static void test_a_port_of_connections_that_were_closed_can_be_held(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_held_port_is_there_for_its_server_alone),
-        cmocka_unit_test(test_who_has_a_port_is_named),
-        cmocka_unit_test(test_a_released_port_can_be_held_again),
-        cmocka_unit_test(test_a_port_of_connections_that_were_closed_can_be_held),
+        cmocka_unit_test(test_only_the_server_can_bind_a_reserved_port),
+        cmocka_unit_test(test_the_owner_of_a_port_is_found),
+        cmocka_unit_test(test_a_released_port_can_be_reserved_again),
+        cmocka_unit_test(test_a_port_in_time_wait_can_be_reserved),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

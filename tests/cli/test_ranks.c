@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A training as it is seen: its table, its end, what its ranks print, how it scales. */
+/* Output of a training: live table, summary, output of its ranks, scaling. */
 #include "view/view_fixture.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static Hy__TrialView *rank_view(uint32_t rank, const char *view_state, const cha
     return t;
 }
 
-/* Three ranks: 1 has failed, the others still run. */
+/* Three ranks: rank 1 has failed, the others are running. */
 static Hy__Update *training(void)
 {
     Hy__Update *u = update(2, 1);
@@ -57,7 +57,7 @@ static Hy__Update *ended_training(void)
     return u;
 }
 
-static void test_the_live_table_has_the_ranks_in_their_order(void **state)
+static void test_the_live_table_lists_ranks_in_order(void **state)
 {
     struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
@@ -75,7 +75,7 @@ static void test_the_live_table_has_the_ranks_in_their_order(void **state)
     hy_live_view_done(&board);
 }
 
-static void test_the_summary_names_the_rank_that_failed_and_its_last_lines(void **state)
+static void test_the_summary_shows_the_first_failed_rank_and_its_last_lines(void **state)
 {
     struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
@@ -96,7 +96,7 @@ static void test_the_summary_names_the_rank_that_failed_and_its_last_lines(void 
     hy_live_view_done(&board);
 }
 
-static void test_a_fragment_for_a_notebook_has_the_last_lines_in_one_line(void **state)
+static void test_an_html_fragment_with_last_lines_is_one_line(void **state)
 {
     struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
@@ -117,7 +117,7 @@ static void test_a_fragment_for_a_notebook_has_the_last_lines_in_one_line(void *
     hy_live_view_done(&board);
 }
 
-static void test_a_pipe_hears_of_ranks_not_of_trials(void **state)
+static void test_text_lines_of_a_training_name_ranks(void **state)
 {
     struct hy_run_lines teller = {.seed = 7};
     hy_cleanup_out struct hy_out out = {0};
@@ -134,7 +134,7 @@ static void test_a_pipe_hears_of_ranks_not_of_trials(void **state)
     hy__update__free_unpacked(u, &hy_proto_memory);
 }
 
-static void test_resume_is_offered_where_it_works(void **state)
+static void test_resume_is_suggested_only_if_possible(void **state)
 {
     static const struct {
         Hy__Resume how;
@@ -163,7 +163,7 @@ static void test_resume_is_offered_where_it_works(void **state)
     }
 }
 
-static void test_runs_that_cannot_be_resumed_say_so(void **state)
+static void test_runs_that_cannot_be_resumed_are_recognized(void **state)
 {
     Hy__RunSpec spec = HY__RUN_SPEC__INIT;
 
@@ -178,7 +178,7 @@ static void test_runs_that_cannot_be_resumed_say_so(void **state)
     assert_int_equal(hy_run_resume(&spec), HY__RESUME__NEVER);
 }
 
-static void test_programs_hear_how_many_ranks_there_are(void **state)
+static void test_json_lines_contain_the_number_of_ranks(void **state)
 {
     struct hy_run_lines teller = {.json = true};
     hy_cleanup_out struct hy_out out = {0};
@@ -192,7 +192,7 @@ static void test_programs_hear_how_many_ranks_there_are(void **state)
     hy__update__free_unpacked(u, &hy_proto_memory);
 }
 
-/* ---- what ranks print ------------------------------------------------------------------ */
+/* ---- output of ranks -------------------------------------------------------------------- */
 
 struct printing {
     char *logdir;
@@ -225,7 +225,7 @@ static void append_to(const char *directory, const char *name, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-static void test_lines_of_ranks_are_shown_whole_and_once(void **state)
+static void test_lines_of_ranks_are_complete_and_shown_once(void **state)
 {
     hy_cleanup_out struct hy_out out = {0}, err = {0};
     struct hy_rank_output s;
@@ -237,7 +237,7 @@ static void test_lines_of_ranks_are_shown_whole_and_once(void **state)
     hy_out_init(&err, &bare);
     assert_int_equal(hy_rank_output_init(&s, p.logdir, &(Hy__RunSpec){.ranks = 2}, true), 0);
     s.text = (struct hy_log_format){.prefix = HY_LOG_RANKED};
-    assert_int_equal(hy_rank_output_read(&s, false, &out, &err), 0); /* nothing is there yet */
+    assert_int_equal(hy_rank_output_read(&s, false, &out, &err), 0); /* no files yet */
     append_to(p.ranks[0], "stdout", "one\ntw");
     append_to(p.ranks[1], "stderr", "trouble\n");
     assert_int_equal(hy_rank_output_read(&s, false, &out, &err), 0);
@@ -301,12 +301,12 @@ static void test_nodes_are_numbered_role_by_role(void **state)
     assert_null(hy_node_of(&c.spec, 7).role);
     assert_int_equal(hy_spec_servers(&c.spec), 2);
     assert_int_equal(hy_spec_ranks(&c.spec), 3);
-    assert_string_equal(hy_node_name(&plain, 3, name), "2"); /* of a training without roles */
+    assert_string_equal(hy_node_name(&plain, 3, name), "2"); /* a training without roles */
     assert_true(hy_node_has_rank(&plain, 3) && !hy_node_is_server(&plain, 3));
     assert_int_equal(hy_spec_ranks(&plain), 3);
 }
 
-static void test_lines_of_nodes_have_their_names(void **state)
+static void test_lines_of_nodes_are_prefixed_with_their_names(void **state)
 {
     hy_cleanup_out struct hy_out out = {0};
     hy_cleanup_free char *worker = NULL, *chief = NULL, *last = NULL;
@@ -325,14 +325,14 @@ static void test_lines_of_nodes_have_their_names(void **state)
     append_to(worker, "stdout", "one\n");
     append_to(chief, "stdout", "two\n");
     assert_int_equal(hy_rank_output_init(&s, p.logdir, &c.spec, true), 0);
-    memset(&c.spec, 0, sizeof c.spec); /* who watches reads it anew */
+    memset(&c.spec, 0, sizeof c.spec); /* clients unpack the spec again */
     s.text = (struct hy_log_format){.prefix = HY_LOG_RANKED};
     assert_int_equal(hy_rank_output_read(&s, true, &out, &out), 0);
     assert_string_equal(text_of(&out), "[chief-0] two\n[worker-1] one\n");
     hy_rank_output_done(&s);
     cluster_begin(&c);
     hy_buf_clear(&out.buf);
-    assert_int_equal(hy_rank_output_init(&s, p.logdir, &c.spec, false), 0); /* the one that speaks for all */
+    assert_int_equal(hy_rank_output_init(&s, p.logdir, &c.spec, false), 0); /* the chief alone */
     s.text = (struct hy_log_format){.prefix = HY_LOG_LINES};
     assert_int_equal(hy_rank_output_read(&s, true, &out, &out), 0);
     assert_string_equal(text_of(&out), "two\n");
@@ -342,7 +342,7 @@ static void test_lines_of_nodes_have_their_names(void **state)
     printing_end(&p);
 }
 
-static void test_a_rank_that_is_started_again_is_shown_from_its_beginning(void **state)
+static void test_output_of_a_restarted_rank_is_shown_from_its_start(void **state)
 {
     hy_cleanup_out struct hy_out out = {0};
     hy_cleanup_free char *before = NULL, *after = NULL;
@@ -355,7 +355,7 @@ static void test_a_rank_that_is_started_again_is_shown_from_its_beginning(void *
     append_to(p.ranks[0], "stdout", "of the first attempt\n");
     assert_int_equal(hy_rank_output_init(&s, p.logdir, &(Hy__RunSpec){.ranks = 1}, true), 0);
     s.text = (struct hy_log_format){.prefix = HY_LOG_LINES};
-    assert_int_equal(hy_rank_output_since(&s, hy_clock_wall_ms() + 1000), 0); /* what is older is not wanted */
+    assert_int_equal(hy_rank_output_since(&s, hy_clock_wall_ms() + 1000), 0); /* skips older files */
     assert_int_equal(hy_rank_output_read(&s, false, &out, &out), 0);
     assert_int_equal(out.buf.len, 0);
     before = hy_asprintf("%s/stdout", p.ranks[0]);
@@ -368,7 +368,7 @@ static void test_a_rank_that_is_started_again_is_shown_from_its_beginning(void *
     printing_end(&p);
 }
 
-static void test_who_comes_late_sees_the_last_lines(void **state)
+static void test_a_late_client_sees_the_last_lines(void **state)
 {
     hy_cleanup_out struct hy_out out = {0};
     struct hy_rank_output s;
@@ -392,7 +392,7 @@ static void test_who_comes_late_sees_the_last_lines(void **state)
     printing_end(&p);
 }
 
-static void test_a_bar_that_draws_over_itself_is_one_line(void **state)
+static void test_an_overwritten_progress_bar_is_one_line(void **state)
 {
     hy_cleanup_out struct hy_out out = {0};
     struct hy_rank_output s;
@@ -419,7 +419,7 @@ static void test_a_bar_that_draws_over_itself_is_one_line(void **state)
     printing_end(&p);
 }
 
-static void test_a_backlog_is_shown_piece_by_piece(void **state)
+static void test_a_backlog_is_shown_in_chunks(void **state)
 {
     static char line[1001];
     hy_cleanup_out struct hy_out out = {0};
@@ -445,7 +445,7 @@ static void test_a_backlog_is_shown_piece_by_piece(void **state)
     printing_end(&p);
 }
 
-static void test_the_last_lines_are_of_stderr_or_else_of_stdout(void **state)
+static void test_last_lines_are_from_stderr_or_else_from_stdout(void **state)
 {
     struct printing p;
     char *text;
@@ -469,7 +469,7 @@ static void test_the_last_lines_are_of_stderr_or_else_of_stdout(void **state)
 
 /* ---- scaling ---------------------------------------------------------------------------- */
 
-static void test_scaling_doubles_up_to_what_was_asked_for(void **state)
+static void test_scaling_doubles_ranks_up_to_the_maximum(void **state)
 {
     static const struct {
         uint32_t most, steps[6];
@@ -485,7 +485,7 @@ static void test_scaling_doubles_up_to_what_was_asked_for(void **state)
     assert_int_equal(hy_scaling_steps(UINT32_MAX, steps), HY_SCALING_STEPS);
 }
 
-static void test_a_ranks_speed_is_the_median_without_its_first_word(void **state)
+static void test_a_ranks_speed_is_the_median_without_the_first_value(void **state)
 {
     double one[] = {5}, some[] = {1, 100, 300, 200}, even[] = {1, 10, 20};
 
@@ -496,7 +496,7 @@ static void test_a_ranks_speed_is_the_median_without_its_first_word(void **state
     assert_true(hy_scaling_median(even, 3) == 15);
 }
 
-static void test_the_plot_shows_what_is_missing_to_the_ideal(void **state)
+static void test_the_plot_shows_the_gap_to_the_ideal_speed(void **state)
 {
     struct hy_speed one = {.ranks = 1, .run = 3, .value = 1000, .heard = 1};
     struct hy_speed two = {.ranks = 2, .run = 4, .value = 1500, .heard = 2};
@@ -521,7 +521,7 @@ static void test_the_plot_shows_what_is_missing_to_the_ideal(void **state)
                         "\"examples_per_second\", \"value\": 1500.0, \"efficiency\": 0.75}\n");
 }
 
-/* ---- without memory ------------------------------------------------------------------ */
+/* ---- faults -------------------------------------------------------------------------- */
 
 static int board_scenario(void *arg)
 {
@@ -559,7 +559,7 @@ static int stream_scenario(void *arg)
     return rc;
 }
 
-static void test_faults_are_survived(void **state)
+static void test_allocation_and_system_call_faults_are_handled(void **state)
 {
     struct printing p;
 
@@ -576,25 +576,25 @@ static void test_faults_are_survived(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_live_table_has_the_ranks_in_their_order),
-        cmocka_unit_test(test_the_summary_names_the_rank_that_failed_and_its_last_lines),
-        cmocka_unit_test(test_a_fragment_for_a_notebook_has_the_last_lines_in_one_line),
-        cmocka_unit_test(test_a_pipe_hears_of_ranks_not_of_trials),
-        cmocka_unit_test(test_resume_is_offered_where_it_works),
-        cmocka_unit_test(test_runs_that_cannot_be_resumed_say_so),
-        cmocka_unit_test(test_programs_hear_how_many_ranks_there_are),
-        cmocka_unit_test(test_lines_of_ranks_are_shown_whole_and_once),
+        cmocka_unit_test(test_the_live_table_lists_ranks_in_order),
+        cmocka_unit_test(test_the_summary_shows_the_first_failed_rank_and_its_last_lines),
+        cmocka_unit_test(test_an_html_fragment_with_last_lines_is_one_line),
+        cmocka_unit_test(test_text_lines_of_a_training_name_ranks),
+        cmocka_unit_test(test_resume_is_suggested_only_if_possible),
+        cmocka_unit_test(test_runs_that_cannot_be_resumed_are_recognized),
+        cmocka_unit_test(test_json_lines_contain_the_number_of_ranks),
+        cmocka_unit_test(test_lines_of_ranks_are_complete_and_shown_once),
         cmocka_unit_test(test_nodes_are_numbered_role_by_role),
-        cmocka_unit_test(test_lines_of_nodes_have_their_names),
-        cmocka_unit_test(test_a_rank_that_is_started_again_is_shown_from_its_beginning),
-        cmocka_unit_test(test_who_comes_late_sees_the_last_lines),
-        cmocka_unit_test(test_a_bar_that_draws_over_itself_is_one_line),
-        cmocka_unit_test(test_a_backlog_is_shown_piece_by_piece),
-        cmocka_unit_test(test_the_last_lines_are_of_stderr_or_else_of_stdout),
-        cmocka_unit_test(test_scaling_doubles_up_to_what_was_asked_for),
-        cmocka_unit_test(test_a_ranks_speed_is_the_median_without_its_first_word),
-        cmocka_unit_test(test_the_plot_shows_what_is_missing_to_the_ideal),
-        cmocka_unit_test(test_faults_are_survived),
+        cmocka_unit_test(test_lines_of_nodes_are_prefixed_with_their_names),
+        cmocka_unit_test(test_output_of_a_restarted_rank_is_shown_from_its_start),
+        cmocka_unit_test(test_a_late_client_sees_the_last_lines),
+        cmocka_unit_test(test_an_overwritten_progress_bar_is_one_line),
+        cmocka_unit_test(test_a_backlog_is_shown_in_chunks),
+        cmocka_unit_test(test_last_lines_are_from_stderr_or_else_from_stdout),
+        cmocka_unit_test(test_scaling_doubles_ranks_up_to_the_maximum),
+        cmocka_unit_test(test_a_ranks_speed_is_the_median_without_the_first_value),
+        cmocka_unit_test(test_the_plot_shows_the_gap_to_the_ideal_speed),
+        cmocka_unit_test(test_allocation_and_system_call_faults_are_handled),
     };
 
     begin_plain();

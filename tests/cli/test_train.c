@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From words to a training: options (horovodrun's too), hosts, its description, the ranks' environment. */
+/* Options of trainings (also horovodrun's), hosts, specs, the environment of ranks. */
 #include "view/view_fixture.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 #define LINE_WORDS 40
 
-/* A command line of `hopyard train`, cut at its blanks. The texts live until the next one. */
+/* Parses a command line of `hopyard train`, split at spaces. The texts are valid until the next call. */
 static int parse(const char *text, struct hy_args *args, struct hy_err *err)
 {
     static char line[2000];
@@ -34,7 +34,7 @@ static int spec_of(const char *text, Hy__RunSpec **ret, struct hy_err *err)
     return rc < 0 ? rc : hy_spec_training(&args, ret, err);
 }
 
-/* With the environment that the ranks get. */
+/* With the environment of the ranks. */
 static int whole_spec_of(const char *text, Hy__RunSpec **ret, struct hy_err *err)
 {
     hy_cleanup_args struct hy_args args = {0};
@@ -57,7 +57,7 @@ static const char *env_of(const Hy__RunSpec *s, const char *name)
 
 /* ---- options --------------------------------------------------------------------- */
 
-static void test_the_command_begins_with_the_first_word_or_behind_dashes(void **state)
+static void test_the_command_starts_at_the_first_word_or_after_dashes(void **state)
 {
     static const char *const lines[] = {"-np 4 --verbose python train.py -np 7 --json",
                                         "--num-proc=4 --verbose -- python train.py -np 7 --json",
@@ -79,7 +79,7 @@ static void test_the_command_begins_with_the_first_word_or_behind_dashes(void **
     }
 }
 
-static void test_all_that_horovodrun_takes_is_taken_or_refused_with_advice(void **state)
+static void test_all_options_of_horovodrun_are_accepted_or_refused_with_advice(void **state)
 {
     static const char *const taken[] = {
         "--disable-cache",
@@ -175,9 +175,9 @@ static void test_all_that_horovodrun_takes_is_taken_or_refused_with_advice(void 
     }
 }
 
-/* ---- the description --------------------------------------------------------------- */
+/* ---- specs --------------------------------------------------------------------------- */
 
-static void test_a_training_is_a_grid_over_its_ranks_all_at_once(void **state)
+static void test_a_training_is_a_parallel_grid_over_its_ranks(void **state)
 {
     hy_cleanup_spec Hy__RunSpec *s = NULL, *one = NULL;
     struct hy_err err = {0};
@@ -192,9 +192,9 @@ static void test_a_training_is_a_grid_over_its_ranks_all_at_once(void **state)
     assert_int_equal(s->kind, HY__RUN_SPEC__KIND__GRID);
     assert_int_equal(s->n_dims, 1);
     assert_string_equal(s->dims[0]->text, "rank=0..3");
-    assert_string_equal(s->argv[2], "{x}"); /* braces are the user's own */
+    assert_string_equal(s->argv[2], "{x}"); /* braces are not replaced */
     assert_string_equal(s->metric, "accuracy");
-    assert_true(s->metric_optional); /* rank 0 may be the only one that has it */
+    assert_true(s->metric_optional); /* only rank 0 may have a value */
     assert_int_equal(s->gpu_share, 1000);
     assert_int_equal(s->retries, 2);
     assert_int_equal(spec_of("-np 1 true", &one, &err), 0);
@@ -205,7 +205,7 @@ static void test_a_training_is_a_grid_over_its_ranks_all_at_once(void **state)
     assert_string_equal(one->dims[0]->text, "rank=0..2");
 }
 
-static void test_elastic_bounds_follow_from_what_is_said(void **state)
+static void test_elastic_bounds_follow_from_the_options(void **state)
 {
     static const struct {
         const char *line;
@@ -213,9 +213,9 @@ static void test_elastic_bounds_follow_from_what_is_said(void **state)
     } cases[] = {
         {"-np 4 --min-np 2 true", 4, 2, 4},
         {"-np 4 --max-np 6 true", 4, 4, 6},
-        {"-np 2 --min-np 1 -H a:2,b:2 true", 2, 1, 4}, /* there is room for four */
+        {"-np 2 --min-np 1 -H a:2,b:2 true", 2, 1, 4}, /* four slots */
         {"--min-np 2 -H a:2,b:2 true", 4, 2, 4},
-        {"-np 2 --host-discovery-script s true", 2, 2, 1024}, /* as many as come, as in Horovod */
+        {"-np 2 --host-discovery-script s true", 2, 2, 1024}, /* unlimited, as in Horovod */
         {"-np 2 --min-np 1 --max-np 4 --host-discovery-script s --slots 1 true", 2, 1, 4},
     };
 
@@ -232,7 +232,7 @@ static void test_elastic_bounds_follow_from_what_is_said(void **state)
     }
 }
 
-static void test_hosts_come_from_the_line_or_from_a_file(void **state)
+static void test_hosts_are_read_from_options_or_from_a_file(void **state)
 {
     char *directory = make_directory();
     hy_cleanup_spec Hy__RunSpec *s = NULL, *here = NULL, *bad = NULL;
@@ -247,7 +247,7 @@ static void test_hosts_come_from_the_line_or_from_a_file(void **state)
     assert_int_equal(s->n_hosts, 3);
     assert_string_equal(s->hosts[1]->host, "me@b");
     assert_int_equal(s->hosts[1]->slots, 3);
-    assert_int_equal(s->ranks, 6); /* all there are */
+    assert_int_equal(s->ranks, 6); /* all slots */
     snprintf(line, sizeof line, "-hostfile %s/bad true", directory);
     assert_int_equal(spec_of(line, &bad, &err), -EINVAL);
     assert_non_null(strstr(err.text, "bad, line 2: invalid 'cores=3'; write lines as: HOST slots=N"));
@@ -257,7 +257,7 @@ static void test_hosts_come_from_the_line_or_from_a_file(void **state)
     remove_directory(directory);
 }
 
-static void test_a_training_that_cannot_be_is_refused_with_a_sentence(void **state)
+static void test_invalid_training_options_are_refused_with_a_message(void **state)
 {
     static const struct {
         const char *line, *sentence;
@@ -313,7 +313,7 @@ static void test_options_reach_the_ranks_environment(void **state)
 
     (void)state;
     setenv("HY_TEST_TRAIN", "old", 1);
-    setenv("HOROVOD_RANK", "7", 1); /* a rank that starts a training has a place of its own */
+    setenv("HOROVOD_RANK", "7", 1); /* as in a rank that starts a training */
     assert_int_equal(
         whole_spec_of(
             "-np 2 --max-np 3 -x HY_TEST_TRAIN=new -x PATH --env A=b=c --network-interfaces eth0,eth1 "
@@ -338,7 +338,7 @@ static void test_options_reach_the_ranks_environment(void **state)
     unsetenv("HOROVOD_RANK");
 }
 
-static void test_what_horovodrun_says_of_hosts_and_stalls_is_kept_with_the_run(void **state)
+static void test_host_and_stall_options_of_horovodrun_are_in_the_spec(void **state)
 {
     hy_cleanup_spec Hy__RunSpec *s = NULL, *fixed = NULL;
     struct hy_err err = {0};
@@ -365,7 +365,7 @@ static void test_what_horovodrun_says_of_hosts_and_stalls_is_kept_with_the_run(v
     unsetenv("HOROVOD_ELASTIC_TIMEOUT");
 }
 
-/* ---- horovodrun's file of options ------------------------------------------------------ */
+/* ---- --config-file ---------------------------------------------------------------------- */
 
 static int config_of(const char *directory, const char *text, const char *options, struct hy_config *ret, struct hy_err *err)
 {
@@ -379,7 +379,7 @@ static int config_of(const char *directory, const char *text, const char *option
     return rc < 0 ? rc : hy_config_read(&args, ret, err);
 }
 
-static void test_a_config_file_says_what_the_command_line_could_say(void **state)
+static void test_a_config_file_sets_the_same_options_as_the_command_line(void **state)
 {
     static const char text[] = "---\n# Horovod's\ncontroller: gloo\nparams:\n  fusion_threshold_mb: 32\n"
                                "  hierarchical_allreduce: False\nautotune:\n  enabled: yes\n  log_file: '/tmp/a b'\n"
@@ -408,11 +408,11 @@ static void test_a_config_file_says_what_the_command_line_could_say(void **state
     assert_string_equal(hy_args_get(&c.args, "num-proc"), "2");
     assert_int_equal(config_of(directory, text, "--timeline-filename mine --stall-check", &over, &err), 0);
     assert_string_equal(hy_args_get(&over.args, "timeline-filename"), "mine");
-    assert_false(hy_args_has(&over.args, "no-stall-check")); /* the command line counts more */
+    assert_false(hy_args_has(&over.args, "no-stall-check")); /* the command line takes precedence */
     remove_directory(directory);
 }
 
-static void test_a_config_file_that_is_not_understood_is_refused_with_its_line(void **state)
+static void test_an_invalid_config_file_is_refused_with_its_line(void **state)
 {
     static const struct {
         const char *text, *sentence;
@@ -441,7 +441,7 @@ static void test_a_config_file_that_is_not_understood_is_refused_with_its_line(v
     remove_directory(directory);
 }
 
-/* ---- without memory ------------------------------------------------------------------ */
+/* ---- faults -------------------------------------------------------------------------- */
 
 static int spec_scenario(void *arg)
 {
@@ -453,7 +453,7 @@ static int spec_scenario(void *arg)
     return rc;
 }
 
-static void test_faults_are_survived(void **state)
+static void test_allocation_and_system_call_faults_are_handled(void **state)
 {
     (void)state;
     hy_each_fault(HY_SEAM_ALLOC, spec_scenario, NULL);
@@ -462,17 +462,17 @@ static void test_faults_are_survived(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_command_begins_with_the_first_word_or_behind_dashes),
-        cmocka_unit_test(test_all_that_horovodrun_takes_is_taken_or_refused_with_advice),
-        cmocka_unit_test(test_what_horovodrun_says_of_hosts_and_stalls_is_kept_with_the_run),
-        cmocka_unit_test(test_a_config_file_says_what_the_command_line_could_say),
-        cmocka_unit_test(test_a_config_file_that_is_not_understood_is_refused_with_its_line),
-        cmocka_unit_test(test_a_training_is_a_grid_over_its_ranks_all_at_once),
-        cmocka_unit_test(test_elastic_bounds_follow_from_what_is_said),
-        cmocka_unit_test(test_hosts_come_from_the_line_or_from_a_file),
-        cmocka_unit_test(test_a_training_that_cannot_be_is_refused_with_a_sentence),
+        cmocka_unit_test(test_the_command_starts_at_the_first_word_or_after_dashes),
+        cmocka_unit_test(test_all_options_of_horovodrun_are_accepted_or_refused_with_advice),
+        cmocka_unit_test(test_host_and_stall_options_of_horovodrun_are_in_the_spec),
+        cmocka_unit_test(test_a_config_file_sets_the_same_options_as_the_command_line),
+        cmocka_unit_test(test_an_invalid_config_file_is_refused_with_its_line),
+        cmocka_unit_test(test_a_training_is_a_parallel_grid_over_its_ranks),
+        cmocka_unit_test(test_elastic_bounds_follow_from_the_options),
+        cmocka_unit_test(test_hosts_are_read_from_options_or_from_a_file),
+        cmocka_unit_test(test_invalid_training_options_are_refused_with_a_message),
         cmocka_unit_test(test_options_reach_the_ranks_environment),
-        cmocka_unit_test(test_faults_are_survived),
+        cmocka_unit_test(test_allocation_and_system_call_faults_are_handled),
     };
 
     begin_plain();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line as the client of a driver (a played one), in a terminal and in a pipe. */
+/* The command line as the client of a simulated driver, in a terminal and in a pipe. */
 #include "project_fixture.h"
 
 #include <poll.h>
@@ -19,14 +19,14 @@
 #include "driver/driver.h"
 #include "wire/wire.h"
 
-/* ---- a played driver ------------------------------------------------------------------------------- */
+/* ---- the simulated driver -------------------------------------------------------------------------- */
 
 enum play {
-    PLAY_RUN,     /* goes on until it is stopped */
-    PLAY_END,     /* tells of two trials and ends well */
-    PLAY_DIE,     /* tells of two trials and dies */
-    PLAY_HANG_UP, /* tells of two trials, hangs up, and to the next caller of all three */
-    PLAY_REFUSE,  /* answers with an error */
+    PLAY_RUN,     /* runs until it is stopped */
+    PLAY_END,     /* sends two trials and ends */
+    PLAY_DIE,     /* sends two trials and dies */
+    PLAY_HANG_UP, /* sends two trials and closes the connection; then all three */
+    PLAY_REFUSE,  /* sends an error */
     PLAY_DAMAGE,  /* as PLAY_END, but the store loses its trials in between */
     PLAY_OLDER,   /* as PLAY_HANG_UP, by a driver that sends trials and notes itself */
 };
@@ -59,7 +59,7 @@ static void add_note(struct part *p, const char *note)
         _exit(1);
 }
 
-/* The first `ended` trials have ended, as the store has it. */
+/* An update after which the first `ended` trials have ended in the store. */
 static void tell(struct part *p, struct hy_local_conn *c, int ended, const char *state, const char *note)
 {
     Hy__TrialView trials[3] = {played_trial(1), played_trial(2), played_trial(3)}, running = played_trial(3);
@@ -169,7 +169,7 @@ static void on_message(void *arg, struct hy_local_conn *c, const uint8_t *bytes,
         hy__client_request__free_unpacked(r, NULL);
 }
 
-/* In the child: holds the run's lock and answers until it is killed. */
+/* Runs in the child: holds the run's lock and serves clients until it is killed. */
 static void play_driver(struct project_fixture *y, enum play play, int ready)
 {
     static const struct hy_local_events events = {on_open, on_message, on_open};
@@ -177,8 +177,8 @@ static void play_driver(struct project_fixture *y, enum play play, int ready)
     struct hy_err err = {0};
     char *path;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
-    hy_store_close(y->store);         /* SQLite must not be carried over a fork */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* no process remains after a failed test */
+    hy_store_close(y->store);         /* SQLite connections must not be used after a fork */
     if (hy_store_open(y->project, HY_STORE_WRITE, &y->store, &err) < 0 ||
         hy_store_run_lock(y->store, y->run, &err) < 0)
         _exit(1);
@@ -215,15 +215,15 @@ static void driver_end(pid_t pid)
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
-/* ---- a client, seen from outside --------------------------------------------------------------------- */
+/* ---- the client process ------------------------------------------------------------------------------ */
 
 struct client {
     pid_t pid;
-    int fd; /* the terminal's other side, or the pipe */
+    int fd; /* the other end of the terminal or pipe */
     struct hy_buf said;
 };
 
-/* In the child: the program itself. */
+/* Runs the program in the child. */
 static void be_client(struct project_fixture *y, char **words)
 {
     char *argv[12] = {(char *)"hopyard"};
@@ -238,10 +238,10 @@ static void be_client(struct project_fixture *y, char **words)
     hy_store_close(y->store);
     setenv("TERM", "xterm", 1);
     setenv("NO_COLOR", "1", 1);
-    hy_signals_close(); /* those of the tests before */
+    hy_signals_close(); /* of earlier tests */
     signal(SIGHUP, SIG_DFL); /* also below nohup */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    exit(hy_cli_main(n, argv)); /* not _exit: leaks are looked for */
+    exit(hy_cli_main(n, argv)); /* not _exit, so that leaks are detected */
 }
 
 static struct client client_start(struct project_fixture *y, bool terminal, char **words)
@@ -268,7 +268,7 @@ static struct client client_start(struct project_fixture *y, bool terminal, char
     return c;
 }
 
-/* Reads what comes next. 0 at the end. */
+/* Reads more output. 0 at the end. */
 static int client_read(struct client *c)
 {
     struct pollfd p = {.fd = c->fd, .events = POLLIN};
@@ -284,7 +284,7 @@ static int client_read(struct client *c)
     return 1;
 }
 
-/* Reads until `text` was said, and forgets what came before its end. */
+/* Reads until `text` was printed, and drops everything up to its end. */
 static void client_awaits(struct client *c, const char *text)
 {
     const char *said, *found;
@@ -300,7 +300,7 @@ static void client_types(struct client *c, const char *keys)
     assert_int_equal(write(c->fd, keys, strlen(keys)), (ssize_t)strlen(keys));
 }
 
-/* Reads to the end; returns the exit status. The rest of what was said stays in `said`. */
+/* Reads to the end; returns the exit status. The rest of the output stays in `said`. */
 static int client_ends(struct client *c)
 {
     int status;
@@ -339,7 +339,7 @@ static void test_a_terminal_gets_a_live_table_and_a_summary(void **state)
     project_free(y);
 }
 
-static void test_ctrl_c_asks_and_the_terminal_is_as_it_was(void **state)
+static void test_ctrl_c_prompts_and_the_terminal_is_restored(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_RUN);
@@ -368,7 +368,7 @@ static void test_ctrl_c_asks_and_the_terminal_is_as_it_was(void **state)
     project_free(y);
 }
 
-static void test_s_stops_the_run_and_answers_130(void **state)
+static void test_s_stops_the_run_with_exit_status_130(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_RUN);
@@ -385,7 +385,7 @@ static void test_s_stops_the_run_and_answers_130(void **state)
     project_free(y);
 }
 
-static void test_a_second_ctrl_c_stops_too(void **state)
+static void test_a_second_ctrl_c_stops_the_run(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_RUN);
@@ -401,7 +401,7 @@ static void test_a_second_ctrl_c_stops_too(void **state)
     project_free(y);
 }
 
-static void test_a_terminal_that_changes_its_size_gets_a_new_frame(void **state)
+static void test_a_resized_terminal_gets_a_new_frame(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_RUN);
@@ -418,7 +418,7 @@ static void test_a_terminal_that_changes_its_size_gets_a_new_frame(void **state)
     project_free(y);
 }
 
-static void test_a_pipe_is_told_of_each_trial_once(void **state)
+static void test_a_pipe_gets_each_trial_once(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_HANG_UP);
@@ -432,7 +432,7 @@ static void test_a_pipe_is_told_of_each_trial_once(void **state)
     project_free(y);
 }
 
-static void test_a_driver_that_sends_the_trials_itself_is_understood(void **state)
+static void test_updates_of_an_older_driver_with_trials_are_accepted(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_OLDER);
@@ -461,7 +461,7 @@ static void test_an_interrupt_in_a_pipe_stops_the_run(void **state)
     project_free(y);
 }
 
-static void test_a_terminate_leaves_the_run_alone(void **state)
+static void test_sigterm_does_not_stop_an_attached_run(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_RUN);
@@ -476,7 +476,7 @@ static void test_a_terminate_leaves_the_run_alone(void **state)
     project_free(y);
 }
 
-static void test_a_reader_who_leaves_does_not_end_the_run(void **state)
+static void test_a_closed_pipe_does_not_stop_the_run(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_END);
@@ -500,7 +500,7 @@ static void test_a_reader_who_leaves_does_not_end_the_run(void **state)
     project_free(y);
 }
 
-static void test_a_driver_that_dies_is_missed(void **state)
+static void test_the_death_of_a_driver_is_reported(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_DIE);
@@ -516,7 +516,7 @@ static void test_a_driver_that_dies_is_missed(void **state)
     project_free(y);
 }
 
-static void test_an_interrupted_notebook_leaves_the_run_alone_and_says_nothing(void **state)
+static void test_an_interrupted_notebook_detaches_silently(void **state)
 {
     static const int signals[] = {SIGINT, SIGTERM};
 
@@ -540,7 +540,7 @@ static void test_an_interrupted_notebook_leaves_the_run_alone_and_says_nothing(v
     }
 }
 
-static void test_the_last_fragment_for_a_notebook_is_the_end(void **state)
+static void test_the_last_html_fragment_shows_the_end(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_END);
@@ -559,7 +559,7 @@ static void test_the_last_fragment_for_a_notebook_is_the_end(void **state)
     project_free(y);
 }
 
-static void test_a_notebook_hears_of_a_driver_that_died(void **state)
+static void test_a_notebook_shows_the_death_of_a_driver(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_DIE);
@@ -573,7 +573,7 @@ static void test_a_notebook_hears_of_a_driver_that_died(void **state)
     project_free(y);
 }
 
-static void test_a_store_that_cannot_be_read_is_named_and_the_end_is_told(void **state)
+static void test_an_unreadable_store_is_reported_and_the_end_is_shown(void **state)
 {
     (void)state;
     for (int terminal = 0; terminal < 2; terminal++) {
@@ -590,7 +590,7 @@ static void test_a_store_that_cannot_be_read_is_named_and_the_end_is_told(void *
     }
 }
 
-/* Without files, which take longer. */
+/* Without log files, which would take longer. */
 static void end_trial(struct project_fixture *y, int64_t number, int64_t ended_seq)
 {
     hy_cleanup_free char *params = hy_asprintf("{\"x\": %lld}", (long long)number);
@@ -601,8 +601,8 @@ static void end_trial(struct project_fixture *y, int64_t number, int64_t ended_s
     assert_int_equal(hy_store_trial_end(y->store, y->run, &row, &err), 0);
 }
 
-/* A run of more trials than are read at once. */
-static void test_a_long_history_is_told_in_the_order_of_the_ends(void **state)
+/* A run with more trials than one batch. */
+static void test_a_long_history_is_printed_in_the_order_of_ending(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     struct hy_err err = {0};
@@ -626,7 +626,7 @@ static void test_a_long_history_is_told_in_the_order_of_the_ends(void **state)
     project_free(y);
 }
 
-static void test_a_driver_that_refuses_is_quoted(void **state)
+static void test_an_error_of_the_driver_is_printed(void **state)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_REFUSE);
@@ -643,22 +643,22 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_terminal_gets_a_live_table_and_a_summary),
-        cmocka_unit_test(test_ctrl_c_asks_and_the_terminal_is_as_it_was),
-        cmocka_unit_test(test_s_stops_the_run_and_answers_130),
-        cmocka_unit_test(test_a_second_ctrl_c_stops_too),
-        cmocka_unit_test(test_a_terminal_that_changes_its_size_gets_a_new_frame),
-        cmocka_unit_test(test_a_pipe_is_told_of_each_trial_once),
-        cmocka_unit_test(test_a_driver_that_sends_the_trials_itself_is_understood),
-        cmocka_unit_test(test_a_store_that_cannot_be_read_is_named_and_the_end_is_told),
-        cmocka_unit_test(test_a_long_history_is_told_in_the_order_of_the_ends),
+        cmocka_unit_test(test_ctrl_c_prompts_and_the_terminal_is_restored),
+        cmocka_unit_test(test_s_stops_the_run_with_exit_status_130),
+        cmocka_unit_test(test_a_second_ctrl_c_stops_the_run),
+        cmocka_unit_test(test_a_resized_terminal_gets_a_new_frame),
+        cmocka_unit_test(test_a_pipe_gets_each_trial_once),
+        cmocka_unit_test(test_updates_of_an_older_driver_with_trials_are_accepted),
+        cmocka_unit_test(test_an_unreadable_store_is_reported_and_the_end_is_shown),
+        cmocka_unit_test(test_a_long_history_is_printed_in_the_order_of_ending),
         cmocka_unit_test(test_an_interrupt_in_a_pipe_stops_the_run),
-        cmocka_unit_test(test_a_terminate_leaves_the_run_alone),
-        cmocka_unit_test(test_a_reader_who_leaves_does_not_end_the_run),
-        cmocka_unit_test(test_a_driver_that_dies_is_missed),
-        cmocka_unit_test(test_an_interrupted_notebook_leaves_the_run_alone_and_says_nothing),
-        cmocka_unit_test(test_the_last_fragment_for_a_notebook_is_the_end),
-        cmocka_unit_test(test_a_notebook_hears_of_a_driver_that_died),
-        cmocka_unit_test(test_a_driver_that_refuses_is_quoted),
+        cmocka_unit_test(test_sigterm_does_not_stop_an_attached_run),
+        cmocka_unit_test(test_a_closed_pipe_does_not_stop_the_run),
+        cmocka_unit_test(test_the_death_of_a_driver_is_reported),
+        cmocka_unit_test(test_an_interrupted_notebook_detaches_silently),
+        cmocka_unit_test(test_the_last_html_fragment_shows_the_end),
+        cmocka_unit_test(test_a_notebook_shows_the_death_of_a_driver),
+        cmocka_unit_test(test_an_error_of_the_driver_is_printed),
     };
 
     begin_plain();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run in a notebook: what the fragment says, and what it never lets through. */
+/* The HTML fragment for notebooks: its content, and the escaping of user text. */
 #include "view_fixture.h"
 
 #include "view/live_view.h"
@@ -107,7 +107,7 @@ static void assert_one_line(const char *html)
     assert_null(strstr(html, "\xc2\x85"));
 }
 
-static void test_a_fragment_is_one_line_that_says_what_the_table_says(void **state)
+static void test_a_fragment_is_one_line_with_the_texts_of_the_table(void **state)
 {
     hy_cleanup_free char *html = html_after(update(2, 3));
 
@@ -130,7 +130,7 @@ static void test_a_fragment_is_one_line_that_says_what_the_table_says(void **sta
     assert_non_null(strstr(html, "exit status 1"));
 }
 
-static void test_it_needs_nothing_from_elsewhere_and_no_colours_of_its_own(void **state)
+static void test_a_fragment_has_no_external_references_and_no_colors(void **state)
 {
     static const char *const foreign[] = {"<script", "<style", "<img", "<link", "url(", "@import", "http",
                                           "onclick", "color:#", "rgb("};
@@ -147,7 +147,7 @@ static void test_it_needs_nothing_from_elsewhere_and_no_colours_of_its_own(void 
 #define TAMED                                                                                                \
     "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;amp;\\n\\r\\t\\x1b[2J\\x7f\\xff\\xc3&lt;b&gt;"
 
-static void test_whatever_users_write_stays_text(void **state)
+static void test_user_text_is_escaped(void **state)
 {
     Hy__Update *u = update(1, 2);
     hy_cleanup_free char *html = NULL;
@@ -175,7 +175,7 @@ static void test_whatever_users_write_stays_text(void **state)
     assert_true(count_of(html, TAMED) >= 4); /* name, reason, logs, note */
 }
 
-static void test_a_cell_cannot_be_left(void **state)
+static void test_user_text_cannot_leave_its_cell(void **state)
 {
     Hy__Update *u = update(1, 1);
     hy_cleanup_free char *html = NULL;
@@ -188,7 +188,7 @@ static void test_a_cell_cannot_be_left(void **state)
     assert_non_null(strstr(html, ">&lt;/td&gt;&lt;/table&gt;&lt;iframe src=x&gt;</td>"));
 }
 
-static void test_invisible_characters_become_visible(void **state)
+static void test_invisible_characters_are_escaped(void **state)
 {
     Hy__Update *u = update(0, 0);
     hy_cleanup_free char *html = NULL;
@@ -248,7 +248,7 @@ static void test_the_bar_is_full_only_when_all_have_ended(void **state)
     }
 }
 
-static void test_a_large_run_makes_a_small_fragment(void **state)
+static void test_the_fragment_of_a_large_run_is_small(void **state)
 {
     struct hy_live_view board = {0};
     hy_cleanup_free char *html = NULL;
@@ -274,7 +274,7 @@ static void test_a_large_run_makes_a_small_fragment(void **state)
     hy_live_view_done(&board);
 }
 
-static void test_notes_are_kept_the_newest_and_none_twice(void **state)
+static void test_only_the_newest_notes_are_kept_without_duplicates(void **state)
 {
     struct hy_live_view board = {0};
     hy_cleanup_free char *html = NULL;
@@ -293,7 +293,7 @@ static void test_notes_are_kept_the_newest_and_none_twice(void **state)
     hy_live_view_done(&board);
 }
 
-static void test_the_last_fragment_says_where_the_logs_are(void **state)
+static void test_the_last_fragment_contains_the_log_directory(void **state)
 {
     hy_cleanup_free char *html = html_after(last_update());
 
@@ -307,7 +307,7 @@ static void test_the_last_fragment_says_where_the_logs_are(void **state)
     assert_null(strstr(html, "about"));
 }
 
-static void test_nothing_is_said_before_anything_is_known(void **state)
+static void test_there_is_no_fragment_before_the_first_update(void **state)
 {
     struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
@@ -321,17 +321,17 @@ static void test_nothing_is_said_before_anything_is_known(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_fragment_is_one_line_that_says_what_the_table_says),
-        cmocka_unit_test(test_it_needs_nothing_from_elsewhere_and_no_colours_of_its_own),
-        cmocka_unit_test(test_whatever_users_write_stays_text),
-        cmocka_unit_test(test_a_cell_cannot_be_left),
-        cmocka_unit_test(test_invisible_characters_become_visible),
+        cmocka_unit_test(test_a_fragment_is_one_line_with_the_texts_of_the_table),
+        cmocka_unit_test(test_a_fragment_has_no_external_references_and_no_colors),
+        cmocka_unit_test(test_user_text_is_escaped),
+        cmocka_unit_test(test_user_text_cannot_leave_its_cell),
+        cmocka_unit_test(test_invisible_characters_are_escaped),
         cmocka_unit_test(test_only_a_web_address_becomes_a_link),
         cmocka_unit_test(test_the_bar_is_full_only_when_all_have_ended),
-        cmocka_unit_test(test_a_large_run_makes_a_small_fragment),
-        cmocka_unit_test(test_notes_are_kept_the_newest_and_none_twice),
-        cmocka_unit_test(test_the_last_fragment_says_where_the_logs_are),
-        cmocka_unit_test(test_nothing_is_said_before_anything_is_known),
+        cmocka_unit_test(test_the_fragment_of_a_large_run_is_small),
+        cmocka_unit_test(test_only_the_newest_notes_are_kept_without_duplicates),
+        cmocka_unit_test(test_the_last_fragment_contains_the_log_directory),
+        cmocka_unit_test(test_there_is_no_fragment_before_the_first_update),
     };
 
     begin_plain();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From updates to what is seen: tables, summaries, lines for pipes and programs, the screen, logs. */
+/* Rendering of updates: tables, summaries, text and JSON lines, the screen, logs. */
 #include "view_fixture.h"
 
 #include <jansson.h>
@@ -16,7 +16,7 @@
 
 /* ---- text ------------------------------------------------------------------------- */
 
-static void test_columns_are_not_bytes(void **state)
+static void test_widths_count_columns_not_bytes(void **state)
 {
     int columns;
 
@@ -62,7 +62,7 @@ static struct hy_text_table *sample_grid(void)
     return g;
 }
 
-static void test_a_grid_aligns_its_columns_and_escapes_its_cells(void **state)
+static void test_a_text_table_aligns_its_columns_and_escapes_its_cells(void **state)
 {
     hy_cleanup_text_table struct hy_text_table *g = sample_grid();
     hy_cleanup_out struct hy_out out = {0};
@@ -75,7 +75,7 @@ static void test_a_grid_aligns_its_columns_and_escapes_its_cells(void **state)
                                        "12  a long name of grün 中文  evil\\x1b[2J\\n\n");
 }
 
-static void test_a_grid_cuts_the_widest_column_first_then_drops(void **state)
+static void test_a_text_table_cuts_the_widest_column_before_dropping_columns(void **state)
 {
     static const struct {
         int width;
@@ -99,7 +99,7 @@ static void test_a_grid_cuts_the_widest_column_first_then_drops(void **state)
     }
 }
 
-static void test_a_grid_that_is_drawn_again_does_not_jump(void **state)
+static void test_a_redrawn_text_table_keeps_its_widths(void **state)
 {
     struct hy_text_table_layout memory = {0};
     hy_cleanup_out struct hy_out out = {0};
@@ -126,7 +126,7 @@ static void free_update(Hy__Update *u)
     hy__update__free_unpacked(u, &hy_proto_memory);
 }
 
-static void test_the_live_table_shows_what_runs_and_what_ended_last(void **state)
+static void test_the_live_table_shows_running_and_recently_ended_trials(void **state)
 {
     struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
@@ -157,7 +157,7 @@ static Hy__Update *update_with_tensorboard(const char *address)
     return u;
 }
 
-static void test_the_live_table_says_where_tensorboard_is(void **state)
+static void test_the_live_table_shows_the_address_of_tensorboard(void **state)
 {
     struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
@@ -170,7 +170,7 @@ static void test_the_live_table_says_where_tensorboard_is(void **state)
     hy_live_view_done(&board);
 }
 
-static void test_each_tensorboard_is_told_of_once(void **state)
+static void test_each_tensorboard_address_is_printed_once(void **state)
 {
     static const char *const addresses[] = {"", "http://127.0.0.1:1/", "http://127.0.0.1:1/", "",
                                             "http://127.0.0.1:2/"};
@@ -196,7 +196,7 @@ static void test_each_tensorboard_is_told_of_once(void **state)
     }
 }
 
-static void test_the_live_table_uses_symbols_and_colours_where_it_may(void **state)
+static void test_the_live_table_uses_symbols_and_colors_if_supported(void **state)
 {
     struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
@@ -211,7 +211,7 @@ static void test_the_live_table_uses_symbols_and_colours_where_it_may(void **sta
     hy_live_view_done(&board);
 }
 
-/* Columns of a line without its colors. */
+/* The width of a line without its colors. */
 static int visible(const char *line, size_t n)
 {
     int columns = 0;
@@ -274,7 +274,7 @@ static void test_a_trial_that_ended_twice_is_shown_once(void **state)
     hy_live_view_done(&board);
 }
 
-static void test_a_board_keeps_only_the_newest(void **state)
+static void test_a_live_view_keeps_only_the_newest_trials(void **state)
 {
     struct hy_live_view board = {0};
 
@@ -293,14 +293,14 @@ static void test_a_board_keeps_only_the_newest(void **state)
     hy_live_view_done(&board);
 }
 
-static void test_the_summary_says_what_is_worth_keeping(void **state)
+static void test_the_summary_shows_result_failures_and_next_commands(void **state)
 {
     struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
 
     (void)state;
     hy_out_init(&out, &ascii80);
-    assert_int_equal(hy_live_view_summary(&board, &out), 0); /* nothing was ever heard */
+    assert_int_equal(hy_live_view_summary(&board, &out), 0); /* without an update */
     assert_int_equal(hy_live_view_take(&board, last_update(), 0), 0);
     assert_int_equal(hy_live_view_summary(&board, &out), 0);
     assert_string_equal(text_of(&out), "done  run 3 digits  100 of 100 trials in 42s:  99 done  1 failed\n"
@@ -343,7 +343,7 @@ static void test_a_pipe_gets_one_line_per_trial(void **state)
     free_update(last);
 }
 
-static void test_who_connects_again_is_told_nothing_twice(void **state)
+static void test_a_reconnected_client_prints_nothing_twice(void **state)
 {
     struct hy_run_lines teller = {.ended = 3, .skip = 3, .begun = true};
     hy_cleanup_out struct hy_out out = {0};
@@ -359,7 +359,7 @@ static void test_who_connects_again_is_told_nothing_twice(void **state)
     free_update(more);
 }
 
-static void test_programs_get_one_object_a_line(void **state)
+static void test_json_lines_are_one_object_per_line(void **state)
 {
     static const char *const events[] = {"run", "trial", "trial", "note", "end"};
     struct hy_run_lines teller = {.json = true, .seed = 7};
@@ -398,7 +398,7 @@ static void test_programs_get_one_object_a_line(void **state)
     free_update(u);
 }
 
-static void test_the_exit_status_tells_how_it_ended(void **state)
+static void test_the_exit_status_follows_the_state_of_the_run(void **state)
 {
     Hy__Update u = HY__UPDATE__INIT;
 
@@ -420,7 +420,7 @@ static void test_the_exit_status_tells_how_it_ended(void **state)
 #define BEGIN "\033[?2026h\033[?25l\r"
 #define END "\033[J\033[?2026l"
 
-static void test_a_frame_is_drawn_over_the_last_one(void **state)
+static void test_a_frame_replaces_the_last_one(void **state)
 {
     struct hy_screen screen = {.keys = -1};
     hy_cleanup_out struct hy_out out = {0};
@@ -437,7 +437,7 @@ static void test_a_frame_is_drawn_over_the_last_one(void **state)
     assert_string_equal(text_of(&out), BEGIN END);
 }
 
-static void test_a_terminal_that_became_narrower_is_wiped_whole(void **state)
+static void test_wrapped_lines_of_a_narrower_terminal_are_erased(void **state)
 {
     struct hy_screen screen = {.keys = -1};
     hy_cleanup_out struct hy_out out = {0};
@@ -460,21 +460,21 @@ static size_t log_text(const struct hy_log_format *l, struct hy_out *out, const 
     return hy_log_format_append(l, out, 7, false, (const uint8_t *)bytes, strlen(bytes), last, full);
 }
 
-static void test_lines_of_several_trials_begin_with_their_number(void **state)
+static void test_lines_of_several_trials_start_with_their_number(void **state)
 {
     struct hy_log_format l = {.prefix = true, .digits = 3};
     hy_cleanup_out struct hy_out out = {0};
 
     (void)state;
     hy_out_init(&out, &bare);
-    assert_int_equal(log_text(&l, &out, "one\n\ntw", false, false), 5); /* the rest of the line is awaited */
+    assert_int_equal(log_text(&l, &out, "one\n\ntw", false, false), 5); /* waits for the rest of the line */
     assert_int_equal(log_text(&l, &out, "two", true, false), 3);
-    assert_int_equal(log_text(&l, &out, "too long", false, true), 8); /* but not for ever */
+    assert_int_equal(log_text(&l, &out, "too long", false, true), 8); /* a line longer than the buffer is split */
     assert_int_equal(hy_log_format_append(&l, &out, 12, true, (const uint8_t *)"\033\n", 2, false, false), 2);
     assert_string_equal(text_of(&out), "  7 | one\n  7 | \n  7 | two\n  7 | too long\n 12 ! \033\n");
 }
 
-static void test_bytes_go_to_a_pipe_as_they_are(void **state)
+static void test_bytes_are_unchanged_in_a_pipe(void **state)
 {
     struct hy_log_format l = {0};
     hy_cleanup_out struct hy_out out = {0};
@@ -487,7 +487,7 @@ static void test_bytes_go_to_a_pipe_as_they_are(void **state)
     assert_memory_equal(hy_buf_bytes(&out.buf), bytes, sizeof bytes);
 }
 
-static void test_odd_bytes_do_a_terminal_no_harm(void **state)
+static void test_unprintable_bytes_are_escaped_for_a_terminal(void **state)
 {
     struct hy_log_format l = {.escape = true};
     hy_cleanup_out struct hy_out out = {0};
@@ -496,14 +496,14 @@ static void test_odd_bytes_do_a_terminal_no_harm(void **state)
     hy_out_init(&out, &ascii80);
     assert_int_equal(log_text(&l, &out, "a\033[2J\tb\r\n10%\r20%\rgr\xc3", false, false), 19);
     assert_int_equal(log_text(&l, &out, "\xc3\xbcn\xff", false, false),
-                     3); /* \xff may begin nothing, but who knows */
+                     3); /* \xff is never valid, but may look like a prefix */
     assert_int_equal(log_text(&l, &out, "\xff\r", true, false), 2);
     assert_string_equal(text_of(&out), "a\\x1b[2J\tb\n10%\n20%\ngrün\\xff\n");
 }
 
-/* ---- words ------------------------------------------------------------------------------------ */
+/* ---- texts ------------------------------------------------------------------------------------ */
 
-static void test_commands_are_quoted_as_a_shell_wants_them(void **state)
+static void test_commands_are_quoted_for_a_shell(void **state)
 {
     hy_cleanup_free char *text =
         hy_command_text("[\"./train\", \"--lr\", \"{lr}\", \"a b\", \"it's\", \"\"]");
@@ -547,7 +547,7 @@ static void test_nested_parameters_are_shown_as_compact_json(void **state)
     hy_out_init(&pipe, &bare);
     assert_int_equal(hy_trial_table_render(&columns, trials, 1, &look), 0);
     assert_int_equal(hy_trial_table_render(&pipe, trials, 1, &look), 0);
-    assert_null(strstr(text_of(&columns), "l=")); /* a column for each */
+    assert_null(strstr(text_of(&columns), "l=")); /* one column per parameter */
     for (size_t i = 0; i < HY_COUNT(cells); i++)
         if (!strstr(text_of(&columns), cells[i]))
             fail_msg("no %s in:\n%s", cells[i], text_of(&columns));
@@ -555,7 +555,7 @@ static void test_nested_parameters_are_shown_as_compact_json(void **state)
     hy__trial_view__free_unpacked(t, NULL);
 }
 
-static void test_nested_parameters_come_through_json_unchanged(void **state)
+static void test_nested_parameters_are_unchanged_in_json(void **state)
 {
     hy_cleanup_out struct hy_out out = {0};
     Hy__TrialView *t = nested_trial();
@@ -564,7 +564,7 @@ static void test_nested_parameters_come_through_json_unchanged(void **state)
     (void)state;
     hy_out_init(&out, &bare);
     hy_json_take(&out, hy_json_trial(t, "accuracy"));
-    assert_non_null(strstr(text_of(&out), NESTED)); /* 1.0 is no integer, nor "1" a number */
+    assert_non_null(strstr(text_of(&out), NESTED)); /* 1.0 stays a real number, "1" a string */
     got = json_loads(text_of(&out), 0, NULL);
     assert_true(json_equal(json_object_get(got, "params"), want));
     json_decref(got);
@@ -587,31 +587,31 @@ static void test_ages_are_rounded_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_columns_are_not_bytes),
+        cmocka_unit_test(test_widths_count_columns_not_bytes),
         cmocka_unit_test(test_cut_text_ends_in_an_ellipsis_within_its_columns),
-        cmocka_unit_test(test_a_grid_aligns_its_columns_and_escapes_its_cells),
-        cmocka_unit_test(test_a_grid_cuts_the_widest_column_first_then_drops),
-        cmocka_unit_test(test_a_grid_that_is_drawn_again_does_not_jump),
-        cmocka_unit_test(test_the_live_table_shows_what_runs_and_what_ended_last),
-        cmocka_unit_test(test_the_live_table_says_where_tensorboard_is),
-        cmocka_unit_test(test_each_tensorboard_is_told_of_once),
-        cmocka_unit_test(test_the_live_table_uses_symbols_and_colours_where_it_may),
+        cmocka_unit_test(test_a_text_table_aligns_its_columns_and_escapes_its_cells),
+        cmocka_unit_test(test_a_text_table_cuts_the_widest_column_before_dropping_columns),
+        cmocka_unit_test(test_a_redrawn_text_table_keeps_its_widths),
+        cmocka_unit_test(test_the_live_table_shows_running_and_recently_ended_trials),
+        cmocka_unit_test(test_the_live_table_shows_the_address_of_tensorboard),
+        cmocka_unit_test(test_each_tensorboard_address_is_printed_once),
+        cmocka_unit_test(test_the_live_table_uses_symbols_and_colors_if_supported),
         cmocka_unit_test(test_no_frame_is_larger_than_its_terminal),
         cmocka_unit_test(test_a_trial_that_ended_twice_is_shown_once),
-        cmocka_unit_test(test_a_board_keeps_only_the_newest),
-        cmocka_unit_test(test_the_summary_says_what_is_worth_keeping),
+        cmocka_unit_test(test_a_live_view_keeps_only_the_newest_trials),
+        cmocka_unit_test(test_the_summary_shows_result_failures_and_next_commands),
         cmocka_unit_test(test_a_pipe_gets_one_line_per_trial),
-        cmocka_unit_test(test_who_connects_again_is_told_nothing_twice),
-        cmocka_unit_test(test_programs_get_one_object_a_line),
-        cmocka_unit_test(test_the_exit_status_tells_how_it_ended),
-        cmocka_unit_test(test_a_frame_is_drawn_over_the_last_one),
-        cmocka_unit_test(test_a_terminal_that_became_narrower_is_wiped_whole),
-        cmocka_unit_test(test_lines_of_several_trials_begin_with_their_number),
-        cmocka_unit_test(test_bytes_go_to_a_pipe_as_they_are),
-        cmocka_unit_test(test_odd_bytes_do_a_terminal_no_harm),
-        cmocka_unit_test(test_commands_are_quoted_as_a_shell_wants_them),
+        cmocka_unit_test(test_a_reconnected_client_prints_nothing_twice),
+        cmocka_unit_test(test_json_lines_are_one_object_per_line),
+        cmocka_unit_test(test_the_exit_status_follows_the_state_of_the_run),
+        cmocka_unit_test(test_a_frame_replaces_the_last_one),
+        cmocka_unit_test(test_wrapped_lines_of_a_narrower_terminal_are_erased),
+        cmocka_unit_test(test_lines_of_several_trials_start_with_their_number),
+        cmocka_unit_test(test_bytes_are_unchanged_in_a_pipe),
+        cmocka_unit_test(test_unprintable_bytes_are_escaped_for_a_terminal),
+        cmocka_unit_test(test_commands_are_quoted_for_a_shell),
         cmocka_unit_test(test_nested_parameters_are_shown_as_compact_json),
-        cmocka_unit_test(test_nested_parameters_come_through_json_unchanged),
+        cmocka_unit_test(test_nested_parameters_are_unchanged_in_json),
         cmocka_unit_test(test_ages_are_rounded_down),
     };
 
