@@ -19,8 +19,9 @@ import shutil
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = os.environ.get("BENCH_COLLECTIVE_HOSTS", str(ROOT / "build" / "wheel" / "bench_collective_hosts"))

@@ -179,9 +179,8 @@ def say(text: str) -> None:
 
 
 def begin_rank(folder: str) -> None:
-    import tensorflow  # noqa: F401
-
     import hopyard.hvd as hvd
+    import tensorflow  # noqa: F401
 
     hvd.init()
     pathlib.Path(folder, f"begun.{hvd.rank()}").write_text(repr(time.time()))
@@ -197,9 +196,9 @@ def call_run(folder: str) -> None:
 def train_rank(name: str) -> None:
     import keras
     import sklearn.datasets
-    import tensorflow as tf
 
     import hopyard.hvd.keras as hvd
+    import tensorflow as tf
 
     hvd.init()
     batch, batches, _ = MODELS[name]

@@ -140,8 +140,8 @@ def side(name: str, rows: int, width: int, rounds: int) -> list[dict[str, float]
 def records(count: int, folder: str) -> dict[str, float]:
     """Ours over TensorFlow's: reading 784 floats a row and 20 scalars a row, and writing."""
     import numpy as np
-    import tensorflow as tf
 
+    import tensorflow as tf
     from hopyard import _hopyard
 
     def write(name: str, width: int, scalars: int, rows: int) -> tuple[str, float]:

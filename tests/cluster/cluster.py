@@ -33,13 +33,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from hdfs import Hdfs, HdfsHa
 from kerberos import PROTECTIONS, HdfsKerberos
 from part import Part
 from processes import Trouble
 from spark import Spark
 from system import HOST, ROOT, locked, ports_from
 from yarn import Yarn
+
+from hdfs import Hdfs, HdfsHa
 
 PARTS: dict[str, type[Part]] = {part.name: part for part in (Spark, Yarn, Hdfs, HdfsHa, HdfsKerberos)}
 ALL = [Spark.name, Yarn.name]  # but for stop: what somebody has started by name goes, too

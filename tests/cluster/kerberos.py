@@ -12,10 +12,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from hdfs import Hdfs
 from part import Lack
 from processes import Trouble
 from system import listens, write_site
+
+from hdfs import Hdfs
 
 REALM = "HOPYARD.TEST"
 PROTECTIONS = ("authentication", "integrity", "privacy")

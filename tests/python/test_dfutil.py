@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorflow as tf
 from pyspark import SparkContext
 from pyspark.sql import Row, SparkSession
 
 import hopyard
 import hopyard.compat  # noqa: F401  (tensorflowonspark is ours)
+import tensorflow as tf
 
 from tensorflowonspark import dfutil
 

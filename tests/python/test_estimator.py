@@ -10,12 +10,12 @@ from unittest.mock import MagicMock
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
 
 import hopyard
 import hopyard.compat  # noqa: F401
 import hopyard.hvd as hvd
+import tensorflow as tf
 
 from horovod.spark.common._rows import Part, Stored
 from horovod.spark.common.backend import Backend

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
+import tensorflow as tf
 from feeding import LIMIT_S, Manager, hub, name, python, wait_for  # noqa: F401
 from hopyard import _hopyard
 from hopyard._feed import data_feed as _data_feed

@@ -494,6 +494,7 @@ def test_tensorflow_works_in_every_fork(tmp_path):
     def training(number):
         import keras
         import numpy
+
         import tensorflow as tf
 
         total = float(tf.reduce_sum(tf.matmul(tf.ones((64, 64)), tf.ones((64, 64)))))

@@ -2,8 +2,8 @@
 """The plan: which gradients travel together. Pure; what ranks make of it is tests/e2e/test_hvd.py's."""
 
 import pytest
-import tensorflow as tf
 
+import tensorflow as tf
 from hopyard.hvd import _buckets
 
 

@@ -6,10 +6,10 @@ import os
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import hopyard
 import hopyard.hvd as hvd
+import tensorflow as tf
 from hopyard.hvd import _rate
 
 try:

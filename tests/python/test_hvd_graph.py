@@ -2,10 +2,10 @@
 """What hopyard.hvd makes of a training step: its requests, and what each of them waits for."""
 
 import pytest
-import tensorflow as tf
 
 import hopyard
 import hopyard.hvd as hvd
+import tensorflow as tf
 
 
 @pytest.fixture

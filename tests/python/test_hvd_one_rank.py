@@ -9,10 +9,10 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import hopyard.compat  # noqa: F401
 import hopyard.hvd as hvd
+import tensorflow as tf
 
 import horovod.keras
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import hopyard
+import tensorflow as tf
 from hopyard import _hopyard
 
 KINDS = {1: None, 2: np.float32, 3: np.int64}

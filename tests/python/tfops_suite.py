@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
+import tensorflow as tf
 from hopyard import Error
 from hopyard._tensorflow import ops as _tfops
 from hopyard._tensorflow.ops import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, JOIN, REDUCESCATTER

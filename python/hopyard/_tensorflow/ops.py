@@ -19,11 +19,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context, core
 from tensorflow.python.framework import op_def_library, op_def_registry, ops
 from tensorflow.python.ops import control_flow_util
+
+import tensorflow as tf
 
 from .. import _hopyard
 from .._base.errors import Error

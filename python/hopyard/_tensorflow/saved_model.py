@@ -63,6 +63,7 @@ def infer(model: Description, batches: Iterable[Any]) -> Iterator[Any]:
 
 def _infer(model: Description, signature: Any, inputs: dict[str, Any], batch: Any) -> Any:
     import pyarrow
+
     import tensorflow as tf
 
     arguments = {}

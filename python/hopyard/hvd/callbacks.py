@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy
+
 import tensorflow as tf
 
 from .. import collective, hvd

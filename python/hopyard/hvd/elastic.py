@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
+
 import tensorflow as tf
 
 from .. import _hopyard, collective, hvd

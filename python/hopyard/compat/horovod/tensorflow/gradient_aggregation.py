@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-
 from hopyard.hvd import ProcessSet, global_process_set
 from hopyard.hvd._aggregate import Aggregation
 from hopyard.hvd._ops import divided_by_size

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy
 import pandas
-import tensorflow as tf
 from pyspark import cloudpickle
 
+import tensorflow as tf
 from hopyard import Error
 
 from horovod.spark.common._rows import missing

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy
-import tensorflow as tf
 
+import tensorflow as tf
 from hopyard import Error, FileError, _hopyard
 from hopyard.hvd.callbacks import LearningRateScheduleCallback, _Callback
 
