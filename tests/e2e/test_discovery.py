@@ -54,7 +54,7 @@ def test_a_host_that_gets_slots_gets_ranks_and_loses_them_again(yard: Yard) -> N
     name(file, "localhost:1\n")
     wait_for(lambda: size(yard) == "1", f"one rank fewer\n{yard.driver_log()}")
     assert "was ended: its host has fewer slots now" in printed(yard, 0)
-    assert "host localhost has 2 slots now, and had 1" in notes(yard) and "host localhost has 1 slot now, and had 2" in notes(yard)
+    assert "host localhost has 2 slots now (before: 1)" in notes(yard) and "host localhost has 1 slot now (before: 2)" in notes(yard)
     assert yard.state() == "running"
     yard.run("stop", 1)
 
