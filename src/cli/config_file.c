@@ -126,7 +126,8 @@ static int truth(const char *text, bool *ret)
     return -EINVAL;
 }
 
-static const struct hy_option *option_of(const struct hy_args *args, const struct section *s, const char *key, bool negated)
+static const struct hy_option *option_of(const struct hy_args *args, const struct section *s, const char *key,
+                                         bool negated)
 {
     bool enabled = strcmp(key, "enabled") == 0;
     char name[128];

@@ -64,9 +64,9 @@ static void removed(struct sweep *w, const char *what, const char *path, int rc)
 
 /* ---- sockets ----------------------------------------------------------------------- */
 
-static void sweep_entry(struct sweep *w, const char *folder, const char *name)
+static void sweep_entry(struct sweep *w, const char *directory, const char *name)
 {
-    hy_cleanup_free char *path = hy_path_join(folder, name);
+    hy_cleanup_free char *path = hy_path_join(directory, name);
 
     if (!path || !hy_socket_is_dead(path))
         return;
@@ -78,16 +78,16 @@ static void sweep_entry(struct sweep *w, const char *folder, const char *name)
 
 static int sweep_runtime(struct sweep *w, struct hy_err *err)
 {
-    hy_cleanup_free char *folder = hy_runtime_dir(err);
-    cleanup_dir DIR *dir = folder ? opendir(folder) : NULL;
+    hy_cleanup_free char *directory = hy_runtime_dir(err);
+    cleanup_dir DIR *dir = directory ? opendir(directory) : NULL;
     struct dirent *entry;
 
-    if (!folder)
+    if (!directory)
         return err->code;
     if (!dir)
-        return hy_err_sys(err, -errno, "cannot read the directory '%s'", folder);
+        return hy_err_sys(err, -errno, "cannot read the directory '%s'", directory);
     while ((entry = readdir(dir)))
-        sweep_entry(w, folder, entry->d_name);
+        sweep_entry(w, directory, entry->d_name);
     return 0;
 }
 
@@ -184,13 +184,13 @@ static int sweep_logs(struct sweep *w, const struct hy_args *args, struct hy_err
 /* ---- processes ---------------------------------------------------------------------- */
 
 /* Also for a path that does not exist any more. */
-static bool is_below(const char *path, const char *folder)
+static bool is_below(const char *path, const char *directory)
 {
     hy_cleanup_free char *real = realpath(path, NULL);
-    size_t n = strlen(folder);
+    size_t n = strlen(directory);
 
     path = real ? real : path;
-    return strncmp(path, folder, n) == 0 && path[n] == '/';
+    return strncmp(path, directory, n) == 0 && path[n] == '/';
 }
 
 static void on_process(void *arg, pid_t pid, const char *trial_dir)
@@ -300,15 +300,15 @@ static int find_project(struct sweep *w, const struct hy_args *args, struct hy_e
 /* In a terminal, lists what would be done and prompts. */
 static int confirm(struct sweep *w, const struct hy_args *args, struct hy_err *err)
 {
-    struct sweep look = *w;
+    struct sweep preview = *w;
     char answer[16] = "";
     int rc;
 
     if (w->dry || hy_args_has(args, "force") || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
         return 1;
-    look.dry = true;
-    rc = sweep_all(&look, args, err);
-    if (rc < 0 || !look.found)
+    preview.dry = true;
+    rc = sweep_all(&preview, args, err);
+    if (rc < 0 || !preview.found)
         return rc < 0 ? rc : 1;
     if (printf("Continue? [y/N] ") < 0 || fflush(stdout))
         return hy_err_set(err, -EIO, "cannot write to standard output");

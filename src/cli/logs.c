@@ -226,8 +226,8 @@ static int parse_trial(struct logs *l, const char *text, struct hy_err *err)
         return hy_err_set(err, -EINVAL, "TRIAL must be a rank from 0 to %lld, not '%s'", (long long)ranks - 1,
                           text);
     if (!ranks && (rc < 0 || number == 0 || number > INT64_MAX))
-        return hy_err_set(err, -EINVAL, "TRIAL must be the number of a trial, not '%s'; 'hopyard show' lists the trials",
-                          text);
+        return hy_err_set(err, -EINVAL,
+                          "TRIAL must be the number of a trial, not '%s'; 'hopyard show' lists the trials", text);
     l->trial = (int64_t)number + (ranks > 0);
     return 0;
 }
@@ -293,8 +293,9 @@ static int check_result(struct logs *l, struct hy_err *err)
         return hy_err_set(err, -ENOENT, "run %lld has no trial %lld; 'hopyard show %lld' lists its trials",
                           run, (long long)l->trial, run);
     if (l->follow && l->info.row.state == HY_RUN_RUNNING && hy_store_run_alive(l->store, run) == 0)
-        return hy_err_set(err, -EPIPE, "run %lld was interrupted: its driver has exited%s", run,
-                          hy_resume_clause(hy_run_resume(l->info.spec), run, "; '", "' continues it", text, sizeof text));
+        return hy_err_set(
+            err, -EPIPE, "run %lld was interrupted: its driver has exited%s", run,
+            hy_resume_clause(hy_run_resume(l->info.spec), run, "; '", "' continues it", text, sizeof text));
     return 0;
 }
 

@@ -107,11 +107,12 @@ static int print_stopped(struct hy_store *s, int64_t run, bool was_alive, struct
                           "run %lld: its driver died before it had stopped the run; 'hopyard gc' kills what is left%s",
                           (long long)run, hy_resume_clause(how, run, ", '", "' continues it", text, sizeof text));
     if (info.row.state == HY_RUN_RUNNING && !info.alive)
-        return print("run %lld is not running: its driver has exited. %s'hopyard rm %lld' removes it.\n", (long long)run,
-                   hy_resume_clause(how, run, "'", "' continues it, ", text, sizeof text), (long long)run);
+        return print("run %lld is not running: its driver has exited. %s'hopyard rm %lld' removes it.\n",
+                     (long long)run, hy_resume_clause(how, run, "'", "' continues it, ", text, sizeof text),
+                     (long long)run);
     return print("run %lld is %s: %lld done, %lld failed, %lld stopped\n", (long long)run,
-               hy_run_state_text(&info.row, info.alive), (long long)info.counts.done, (long long)info.counts.failed,
-               (long long)info.counts.stopped);
+                 hy_run_state_text(&info.row, info.alive), (long long)info.counts.done,
+                 (long long)info.counts.failed, (long long)info.counts.stopped);
 }
 
 /* Ends only the feed of its nodes. */

@@ -9,7 +9,9 @@
 #include "base/mem.h"
 
 const struct hy_option hy_common_options[] = {
-    {.name = "project", .value = "DIR", .help = "project directory (default: $HOPYARD_PROJECT, or the current directory)"},
+    {.name = "project",
+     .value = "DIR",
+     .help = "project directory (default: $HOPYARD_PROJECT, or the current directory)"},
     {.name = "help", .letter = 'h', .help = "show this help"},
     {0},
 };
@@ -221,7 +223,8 @@ static int check_words(const struct hy_args *args, struct hy_err *err)
     if (c->takes_rest && args->word_count)
         return hy_err_set(
             err, -EINVAL,
-            "unexpected argument '%s'; put the command to run after --, for example: hopyard %s … -- ./train --lr {lr}",
+            "unexpected argument '%s'; put the command to run after --, for example: "
+            "hopyard %s … -- ./train --lr {lr}",
             args->words[0], c->name);
     if (c->max_words >= 0 && args->word_count > (size_t)c->max_words)
         return hy_err_set(err, -EINVAL, "unexpected argument '%s'; usage: hopyard %s %s",

@@ -149,13 +149,13 @@ bool hy_port_answers(uint16_t port)
 
 static int taken(uint16_t port, struct hy_err *err)
 {
-    struct hy_port_owner who;
+    struct hy_port_owner owner;
 
-    hy_port_find_owner(port, &who);
-    if (who.pid)
+    hy_port_find_owner(port, &owner);
+    if (owner.pid)
         return hy_err_set(err, -EADDRINUSE,
                           "port %u is in use by process %ld (%s); choose another port, or omit --port", port,
-                          (long)who.pid, who.name);
+                          (long)owner.pid, owner.name);
     return hy_err_set(err, -EADDRINUSE, "port %u is in use; choose another port, or omit --port", port);
 }
 

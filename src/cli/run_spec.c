@@ -20,7 +20,7 @@
 #define NAME_MAX_BYTES 100
 #define GPUS_MAX 64 /* on one machine, as in the schedule */
 #define VALUES_MAX (8u * 1024 * 1024) /* of all parameters, so that they fit into the driver's HY_SPEC_LIMIT */
-#define PARAMS_MAX (120 << 10)        /* of one trial: Linux limits an environment variable (HOPYARD_PARAMS) to 128 KB */
+#define PARAMS_MAX (120 << 10)        /* of one trial: Linux limits a variable (HOPYARD_PARAMS) to 128 KB */
 
 void hy_spec_free(Hy__RunSpec *spec)
 {

@@ -66,7 +66,7 @@ static void add_rank(struct measurement *h)
     if (isnan(median))
         return;
     h->speed->value += median;
-    h->speed->heard++;
+    h->speed->reported++;
 }
 
 static int on_metric(void *arg, const struct hy_metric_row *m)
@@ -95,7 +95,7 @@ static int on_trial(void *arg, const struct hy_trial_row *row)
     if (!row->has_value || !isfinite(row->value))
         return 0;
     speed->value += row->value;
-    speed->heard++;
+    speed->reported++;
     return 0;
 }
 
@@ -111,17 +111,17 @@ static int measure(const char *project, const char *metric, bool is_printed, str
     if (rc >= 0)
         add_rank(&h);
     free(h.values);
-    if (rc >= 0 && speed->heard == 0 && is_printed)
+    if (rc >= 0 && speed->reported == 0 && is_printed)
         rc = hy_store_trial_each(s, speed->run, 0, HY_TRIALS_BY_NUMBER, 0, 0, on_trial, speed, err);
     if (rc < 0)
         return rc;
-    if (!speed->heard)
+    if (!speed->reported)
         return hy_err_set(
             err, -ENODATA,
             "the ranks of run %lld have not reported '%s'; use the callbacks of hvd or hopyard.report(%s=…), "
             "or name the metric that they report: --metric NAME",
             (long long)speed->run, metric, metric);
-    speed->value = speed->value / speed->heard * speed->ranks;
+    speed->value = speed->value / speed->reported * speed->ranks;
     return 0;
 }
 
@@ -181,8 +181,8 @@ void hy_scaling_line(struct hy_out *out, const struct hy_speed *speed, const str
         hy_outf(out, "%10s  ", "");
     }
     figure(out, speed->value);
-    if (speed->heard < speed->ranks)
-        hy_outf(out, "  (as reported by %u of %u)", speed->heard, speed->ranks);
+    if (speed->reported < speed->ranks)
+        hy_outf(out, "  (as reported by %u of %u)", speed->reported, speed->ranks);
     hy_out_str(out, "\n");
 }
 
@@ -194,7 +194,7 @@ void hy_scaling_json(struct hy_out *out, const struct hy_speed *speed, const str
 
     rc |= hy_json_set(o, "run", json_integer(speed->run));
     rc |= hy_json_set(o, "ranks", json_integer(speed->ranks));
-    rc |= hy_json_set(o, "reported", json_integer(speed->heard));
+    rc |= hy_json_set(o, "reported", json_integer(speed->reported));
     rc |= hy_json_set(o, "metric", hy_json_text(metric));
     rc |= hy_json_set(o, "value", hy_json_number(speed->value));
     rc |= hy_json_set(o, "efficiency", hy_json_number(efficiency(speed, one)));

@@ -17,7 +17,7 @@ struct hy_speed {
     uint32_t ranks;
     int64_t run;
     double value;   /* sum of all ranks */
-    uint32_t heard; /* number of ranks that have reported */
+    uint32_t reported; /* number of ranks that have reported */
 };
 
 /* The numbers of ranks to measure: 1, 2, 4, … and `most`. Returns how many numbers. */

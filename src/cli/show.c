@@ -220,7 +220,7 @@ static int head(struct showing *s, struct hy_err *err)
                 hy_resume_clause(hy_run_resume(s->info.spec), row->id, "; `", "` continues it", text, sizeof text));
     }
     fact_take(&s->out, "command", hy_command_text(row->command));
-    fact(&s->out, "folder", s->info.spec ? s->info.spec->cwd : NULL);
+    fact(&s->out, "directory", s->info.spec ? s->info.spec->cwd : NULL);
     search_fact(s);
     limits_fact(s);
     counts_fact(s);
@@ -277,7 +277,7 @@ static int attempts(struct showing *s, struct hy_err *err)
 
 static int flush_page(struct showing *s, struct hy_err *err)
 {
-    struct hy_trial_table_options look = {.metric = s->info.row.metric,
+    struct hy_trial_table_options options = {.metric = s->info.row.metric,
                                   .best = (uint64_t)s->info.counts.best_trial,
                                   .titles = true,
                                   .ranks = s->info.row.ranks > 0};
@@ -285,7 +285,7 @@ static int flush_page(struct showing *s, struct hy_err *err)
 
     if (s->page_count) {
         hy_out_str(&s->out, "\n");
-        rc = hy_trial_table_render(&s->out, (const Hy__TrialView *const *)s->page, s->page_count, &look);
+        rc = hy_trial_table_render(&s->out, (const Hy__TrialView *const *)s->page, s->page_count, &options);
     }
     if (rc >= 0)
         rc = attempts(s, err);
@@ -321,7 +321,7 @@ static int table(struct showing *s, struct hy_err *err)
     return rc < 0 ? rc : flush_page(s, err);
 }
 
-static int64_t known(const struct hy_run_counts *c)
+static int64_t trial_count(const struct hy_run_counts *c)
 {
     return c->running + c->done + c->failed + c->stopped;
 }
@@ -332,9 +332,9 @@ static int show_text(struct showing *s, struct hy_err *err)
 
     if (rc == 0)
         rc = table(s, err);
-    if (rc == 0 && known(&s->info.counts) > s->shown)
+    if (rc == 0 && trial_count(&s->info.counts) > s->shown)
         hy_outf(&s->out, "and %lld more: use --trials all to list them\n",
-                (long long)(known(&s->info.counts) - s->shown));
+                (long long)(trial_count(&s->info.counts) - s->shown));
     return rc < 0 ? rc : hy_out_flush(&s->out, STDOUT_FILENO);
 }
 

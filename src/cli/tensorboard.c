@@ -116,7 +116,8 @@ static int target_run(const struct hy_args *args, const char *word, struct targe
     if (rc == 0)
         rc = hy_run_info_find(ret->store, word, &ret->info, err);
     if (rc == -ENOENT && word && is_directory(word))
-        return hy_err_set(err, rc, "run %s does not exist; for the directory, use: hopyard tensorboard ./%s", word, word);
+        return hy_err_set(err, rc, "run %s does not exist; for the directory, use: hopyard tensorboard ./%s", word,
+                          word);
     if (rc < 0)
         return rc;
     if (!ret->info.row.logdir || !is_directory(ret->info.row.logdir))
@@ -437,7 +438,7 @@ static void probe(struct server *s)
     s->listens = true;
     hy_port_release(&s->port);
     announce(s);
-    target_done(&s->target); /* frees the function, which may be large, and closes the store, which must not stay open for days */
+    target_done(&s->target); /* the function may be large, and the store must not stay open for days */
 }
 
 static void on_signal(struct server *s, int signal)

@@ -155,7 +155,7 @@ static int add_role(Hy__RunSpec *spec, const char *text, size_t n, struct hy_err
     if (!equals || !count || !is_role(text, (size_t)(equals - text)) || hy_parse_u64(count, &number) < 0 ||
         number > RANKS_MAX)
         return hy_err_set(err, -EINVAL,
-                          "--roles takes ROLE=N,… with the roles ps, chief or master, evaluator and worker, not '%.*s'",
+                          "--roles takes ROLE=N,… of the roles ps, chief or master, evaluator and worker, not '%.*s'",
                           (int)n, text);
     if (number == 0)
         return 0;

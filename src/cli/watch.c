@@ -123,8 +123,8 @@ static int stop_status(const struct watch *w)
 static void stop(struct watch *w, int signal);
 static void take_signals(struct watch *w, int timeout_ms);
 
-/* The output cannot be written: `hopyard run … | head`, or a full disk. When a job is canceled, `tee` may exit shortly
- * before this process receives its signal. */
+/* The output cannot be written: `hopyard run … | head`, or a full disk. When a job is canceled, `tee` may exit before
+ * this process receives its signal. */
 static void on_write_error(struct watch *w, int rc)
 {
     long long run = w->info.row.id;

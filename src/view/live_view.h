@@ -26,7 +26,7 @@ struct hy_live_view {
     size_t note_count;                          /* private */
     const char *above;                          /* set by the owner: a line above the table; NULL or "": none */
     int64_t at_ms;                              /* private: when `now` arrived, monotonic */
-    struct hy_trial_table_layout memory;             /* private */
+    struct hy_trial_table_layout layout;             /* private */
 };
 
 void hy_live_view_done(struct hy_live_view *b); /* a zeroed view is empty */

@@ -245,8 +245,8 @@ int hy_live_view_trials(struct hy_live_view *b, struct hy_out *out, size_t most,
 {
     const Hy__TrialView *rows[HY_LIVE_VIEW_RECENT + 100];
     const Hy__Update *u = b->now;
-    struct hy_trial_table_options look = {
-        .memory = &b->memory,
+    struct hy_trial_table_options options = {
+        .layout = &b->layout,
         .metric = u->metric,
         .best = u->best ? u->best->number : 0,
         .spin = spin,
@@ -260,5 +260,5 @@ int hy_live_view_trials(struct hy_live_view *b, struct hy_out *out, size_t most,
     most = most < HY_COUNT(rows) ? most : HY_COUNT(rows);
     n = u->ranks ? choose_ranks(b, rows, HY_COUNT(rows)) : choose(b, rows, most);
     n = n < most ? n : most;
-    return n ? hy_trial_table_render(out, rows, n, &look) : 0;
+    return n ? hy_trial_table_render(out, rows, n, &options) : 0;
 }

@@ -140,14 +140,14 @@ static int line_width(const struct hy_text_table *g)
     return total;
 }
 
-void hy_text_table_remember(struct hy_text_table *g, struct hy_text_table_layout *memory)
+void hy_text_table_remember(struct hy_text_table *g, struct hy_text_table_layout *layout)
 {
-    if (memory->count != g->column_count)
-        *memory = (struct hy_text_table_layout){.count = g->column_count};
+    if (layout->count != g->column_count)
+        *layout = (struct hy_text_table_layout){.count = g->column_count};
     for (size_t i = 0; i < g->column_count; i++) {
-        if (memory->widths[i] < g->columns[i].natural)
-            memory->widths[i] = g->columns[i].natural;
-        g->columns[i].natural = memory->widths[i];
+        if (layout->widths[i] < g->columns[i].natural)
+            layout->widths[i] = g->columns[i].natural;
+        g->columns[i].natural = layout->widths[i];
     }
 }
 

@@ -34,7 +34,7 @@ struct hy_text_table_layout {
     size_t count;                /* private: valid for tables with this number of columns */
 };
 /* Keeps columns from getting narrower than before; call it before rendering. */
-void hy_text_table_remember(struct hy_text_table *g, struct hy_text_table_layout *memory);
+void hy_text_table_remember(struct hy_text_table *g, struct hy_text_table_layout *layout);
 
 /* The width of a line when each flexible column gets at most `most` columns of the terminal. */
 int hy_text_table_width(struct hy_text_table *g, int most);

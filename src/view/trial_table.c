@@ -26,15 +26,15 @@ struct state_style {
 
 static const struct state_style *style_of(const char *state)
 {
-    static const struct state_style looks[] = {
+    static const struct state_style styles[] = {
         {"done", "✓", HY_GREEN},   {"failed", "✗", HY_RED},      {"stopped", "■", HY_YELLOW},
         {"running", "●", HY_CYAN}, {"interrupted", "!", HY_RED}, {"retry", "↻", HY_YELLOW},
     };
     static const struct state_style other = {"", "·", HY_DIM};
 
-    for (size_t i = 0; i < HY_COUNT(looks); i++)
-        if (strcmp(state, looks[i].state) == 0)
-            return &looks[i];
+    for (size_t i = 0; i < HY_COUNT(styles); i++)
+        if (strcmp(state, styles[i].state) == 0)
+            return &styles[i];
     return &other;
 }
 
@@ -100,7 +100,7 @@ void hy_out_params(struct hy_out *out, enum hy_tint tint, const char *before, co
 }
 
 struct shape {
-    const struct hy_trial_table_options *look;
+    const struct hy_trial_table_options *options;
     json_t *names; /* the first trial's parameters, one column each; NULL: all in one column */
     bool metric, steps, messages;
     bool are_nodes; /* the rows are nodes of a cluster, which have names */
@@ -108,21 +108,21 @@ struct shape {
 
 static void find_shape(struct shape *s, const Hy__TrialView *const *trials, size_t count)
 {
-    struct hy_trial_table_layout *memory = s->look->memory;
+    struct hy_trial_table_layout *layout = s->options->layout;
 
-    if (memory) {
-        s->steps = memory->steps;
-        s->messages = memory->messages;
+    if (layout) {
+        s->steps = layout->steps;
+        s->messages = layout->messages;
     }
-    s->metric = s->look->metric && *s->look->metric;
-    s->are_nodes = s->look->ranks && count && strncmp(trials[0]->params, "{\"node\":", 8) == 0;
+    s->metric = s->options->metric && *s->options->metric;
+    s->are_nodes = s->options->ranks && count && strncmp(trials[0]->params, "{\"node\":", 8) == 0;
     for (size_t i = 0; i < count; i++) {
         s->steps |= s->metric && trials[i]->has_value && trials[i]->step > 0;
         s->messages |= trials[i]->message[0] || trials[i]->attempt > 1;
     }
-    if (memory) {
-        memory->steps = s->steps;
-        memory->messages = s->messages;
+    if (layout) {
+        layout->steps = s->steps;
+        layout->messages = s->messages;
     }
 }
 
@@ -131,20 +131,20 @@ static void add_columns(struct hy_text_table *g, const struct shape *s)
     const char *name;
     json_t *value;
 
-    hy_text_table_column(g, s->are_nodes ? "node" : s->look->ranks ? "rank" : "#", s->are_nodes ? 0 : HY_TABLE_RIGHT,
+    hy_text_table_column(g, s->are_nodes ? "node" : s->options->ranks ? "rank" : "#", s->are_nodes ? 0 : HY_TABLE_RIGHT,
                          0);
     hy_text_table_column(g, "state", 0, 0);
     if (s->names)
         json_object_foreach(s->names, name, value)
             hy_text_table_column(g, name, HY_TABLE_FLEX | (json_is_number(value) ? HY_TABLE_RIGHT : 0), 0);
-    else if (!s->look->ranks)
+    else if (!s->options->ranks)
         hy_text_table_column(g, "parameters", HY_TABLE_FLEX, 0);
     if (s->metric)
-        hy_text_table_column(g, s->look->metric, HY_TABLE_RIGHT | HY_TABLE_FLEX, 0);
+        hy_text_table_column(g, s->options->metric, HY_TABLE_RIGHT | HY_TABLE_FLEX, 0);
     if (s->steps)
         hy_text_table_column(g, "step", HY_TABLE_RIGHT, 3);
     hy_text_table_column(g, "time", HY_TABLE_RIGHT, 2);
-    if (s->look->agents)
+    if (s->options->agents)
         hy_text_table_column(g, "agent", HY_TABLE_FLEX, 4);
     if (s->messages)
         hy_text_table_column(g, "", HY_TABLE_FLEX, 5);
@@ -156,7 +156,7 @@ static void add_params(struct hy_text_table *g, const struct shape *s, const Hy_
     const char *name;
     json_t *unused;
 
-    if (s->look->ranks)
+    if (s->options->ranks)
         return; /* the first column shows the rank */
     if (!s->names) {
         hy_cleanup_free char *text = hy_json_params(t->params, false);
@@ -194,24 +194,24 @@ static void add_row(struct hy_text_table *g, const struct shape *s, const struct
                     const Hy__TrialView *t)
 {
     bool running = strcmp(t->state, "running") == 0;
-    unsigned spin = s->look->spin;
+    unsigned spin = s->options->spin;
     char text[64], again[32] = "";
 
     if (s->are_nodes)
         add_node(g, t);
     else
-        hy_text_table_cellf(g, HY_DIM, "%llu", (unsigned long long)t->number - s->look->ranks);
+        hy_text_table_cellf(g, HY_DIM, "%llu", (unsigned long long)t->number - s->options->ranks);
     hy_state_text(style, t->state, spin ? spin + (unsigned)t->number * 3 : 0, text, sizeof text);
     hy_text_table_cell(g, hy_state_tint(t->state), text);
     add_params(g, s, t);
     if (s->metric)
-        hy_text_table_cell(g, t->number == s->look->best ? HY_BEST : HY_PLAIN,
+        hy_text_table_cell(g, t->number == s->options->best ? HY_BEST : HY_PLAIN,
                      t->has_value ? hy_format_metric(t->value, text, sizeof text) : "");
     if (s->steps)
         hy_text_table_cell(g, HY_DIM, step_text(t, text, sizeof text));
-    hy_format_duration(t->elapsed_ms + (running ? s->look->later_ms : 0), text, sizeof text);
+    hy_format_duration(t->elapsed_ms + (running ? s->options->later_ms : 0), text, sizeof text);
     hy_text_table_cell(g, HY_PLAIN, strcmp(t->state, "waiting") && strcmp(t->state, "retry") ? text : "");
-    if (s->look->agents)
+    if (s->options->agents)
         hy_text_table_cell(g, HY_DIM, t->agent);
     if (t->attempt > 1 && !t->message[0])
         snprintf(again, sizeof again, "attempt %u", t->attempt);
@@ -233,16 +233,16 @@ static struct hy_text_table *fill(struct shape *s, const struct hy_style *style,
 }
 
 int hy_trial_table_render(struct hy_out *out, const Hy__TrialView *const *trials, size_t count,
-                     const struct hy_trial_table_options *look)
+                     const struct hy_trial_table_options *options)
 {
     hy_cleanup_json json_t *names = count ? hy_json_parse(trials[0]->params, 0) : NULL;
     hy_cleanup_text_table struct hy_text_table *g = NULL;
-    struct shape s = {.look = look};
+    struct shape s = {.options = options};
     size_t params = json_object_size(names);
 
     find_shape(&s, trials, count);
     /* In a pipe each value keeps its name, so that grep finds "lr=0.1". */
-    s.names = out->style.terminal && !look->ranks && params && params <= PARAM_COLUMNS ? names : NULL;
+    s.names = out->style.terminal && !options->ranks && params && params <= PARAM_COLUMNS ? names : NULL;
     g = fill(&s, &out->style, trials, count);
     /* One column per parameter is most readable, but needs more width. */
     if (g && s.names && out->style.width && hy_text_table_width(g, READABLE) > out->style.width) {
@@ -252,7 +252,7 @@ int hy_trial_table_render(struct hy_out *out, const Hy__TrialView *const *trials
     }
     if (!g)
         return -ENOMEM;
-    if (look->memory)
-        hy_text_table_remember(g, &look->memory->grid);
-    return hy_text_table_render(g, out, look->titles);
+    if (options->layout)
+        hy_text_table_remember(g, &options->layout->columns);
+    return hy_text_table_render(g, out, options->titles);
 }

@@ -11,12 +11,12 @@
 
 /* The layout that a redrawn table keeps. All zero at first. */
 struct hy_trial_table_layout {
-    struct hy_text_table_layout grid;
+    struct hy_text_table_layout columns;
     bool steps, messages;
 };
 
 struct hy_trial_table_options {
-    struct hy_trial_table_layout *memory; /* NULL: drawn once */
+    struct hy_trial_table_layout *layout; /* NULL: drawn once */
     const char *metric;              /* NULL or "": no column for it */
     uint64_t best;                   /* the trial whose value is highlighted; 0: none */
     unsigned spin;                   /* the frame of the spinner; 0: a static symbol */
@@ -28,7 +28,7 @@ struct hy_trial_table_options {
 
 /* Renders the trials as lines into `out`. 0 or -Exxx. */
 int hy_trial_table_render(struct hy_out *out, const Hy__TrialView *const *trials, size_t count,
-                     const struct hy_trial_table_options *look);
+                     const struct hy_trial_table_options *options);
 
 /* "✓ done" or, without Unicode, "done"; and its color. */
 void hy_state_text(const struct hy_style *style, const char *state, unsigned spin, char *ret, size_t size);

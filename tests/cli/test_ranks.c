@@ -498,9 +498,9 @@ static void test_a_ranks_speed_is_the_median_without_the_first_value(void **stat
 
 static void test_the_plot_shows_the_gap_to_the_ideal_speed(void **state)
 {
-    struct hy_speed one = {.ranks = 1, .run = 3, .value = 1000, .heard = 1};
-    struct hy_speed two = {.ranks = 2, .run = 4, .value = 1500, .heard = 2};
-    struct hy_speed four = {.ranks = 4, .run = 5, .value = 4000, .heard = 3};
+    struct hy_speed one = {.ranks = 1, .run = 3, .value = 1000, .reported = 1};
+    struct hy_speed two = {.ranks = 2, .run = 4, .value = 1500, .reported = 2};
+    struct hy_speed four = {.ranks = 4, .run = 5, .value = 4000, .reported = 3};
     hy_cleanup_out struct hy_out out = {0}, json = {0};
 
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `hopyard fs`: its commands and their helpers. All access goes through src/fs, so that all file systems behave alike. */
+/* `hopyard fs`: its commands and their helpers. They use only src/fs, so that all file systems behave alike. */
 #ifndef HY_CLI_FS_COMMANDS_H
 #define HY_CLI_FS_COMMANDS_H
 
@@ -34,7 +34,7 @@ int hy_files_chown(const struct hy_args *args);
 struct hy_urls {
     char **list;
     size_t count;
-    const char *whose; /* the command's name for error messages; NULL: "fs" */
+    const char *command; /* the command's name for error messages; NULL: "fs" */
 };
 void hy_urls_done(struct hy_urls *u);
 #define hy_cleanup_urls __attribute__((cleanup(hy_urls_done)))

@@ -124,7 +124,7 @@ struct job {
 };
 
 /* 1 when a signal canceled the copy: no error is printed. */
-static int told(int rc, struct hy_err *err)
+static int copy_result(int rc, struct hy_err *err)
 {
     const struct hy_err before = *err;
 
@@ -154,7 +154,8 @@ static int check_job(struct job *j, size_t sources, struct hy_err *err)
     if (rc < 0)
         return rc;
     if (sources > 1 && !j->into)
-        return hy_err_set(err, -ENOTDIR, "%s is not a directory; %zu files cannot be copied into it", j->target, sources);
+        return hy_err_set(err, -ENOTDIR, "%s is not a directory; %zu files cannot be copied into it", j->target,
+                          sources);
     return 0;
 }
 
@@ -203,7 +204,7 @@ static int copy(void *arg, const char *url, struct hy_err *err)
     const struct hy_fs_copy how = {.replace = j->replace, .recursive = j->recursive, .progress = progress};
 
     progress_begin(url);
-    return told(hy_fs_copy(url, j->target, &how, err), err);
+    return copy_result(hy_fs_copy(url, j->target, &how, err), err);
 }
 
 int hy_files_cp(const struct hy_args *args)
@@ -283,7 +284,7 @@ static int run_input(const struct hy_args *args)
         rc = begin(&err);
     if (rc == 0)
         rc = put_input(&j, &err);
-    return end(told(rc, &err) < 0 ? hy_files_print_error(&err) : HY_EXIT_OK);
+    return end(copy_result(rc, &err) < 0 ? hy_files_print_error(&err) : HY_EXIT_OK);
 }
 
 int hy_files_put(const struct hy_args *args)
@@ -359,7 +360,7 @@ static int move(void *arg, const char *url, struct hy_err *err)
         *err = (struct hy_err){0};
         rc = copy_and_remove(j, url, to, err);
     }
-    return told(rc, err);
+    return copy_result(rc, err);
 }
 
 int hy_files_mv(const struct hy_args *args)

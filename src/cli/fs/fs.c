@@ -286,7 +286,7 @@ int hy_files_print_error(const struct hy_err *err)
 
 static int print_error_for(const struct hy_urls *urls, const struct hy_err *err)
 {
-    hy_print_error(urls->whose ? urls->whose : "fs", err);
+    hy_print_error(urls->command ? urls->command : "fs", err);
     return HY_EXIT_FAILED;
 }
 
@@ -333,7 +333,7 @@ int hy_files_expand(const struct hy_args *args, size_t first, size_t count, bool
 {
     int status = HY_EXIT_OK;
 
-    *ret = (struct hy_urls){.whose = strncmp(args->command->name, "fs ", 3) == 0 ? NULL : args->command->name};
+    *ret = (struct hy_urls){.command = strncmp(args->command->name, "fs ", 3) == 0 ? NULL : args->command->name};
     for (size_t i = first; i < first + count; i++) {
         struct hy_err err = {0};
 

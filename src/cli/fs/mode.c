@@ -35,54 +35,54 @@ static int octal(const char *how, unsigned *ret)
 }
 
 /* The bits of u, g, o and a; without any of them all bits. */
-static unsigned read_who(const char **at)
+static unsigned read_classes(const char **at)
 {
     static const char letters[] = "ugoa";
     static const unsigned masks[] = {04700, 02070, 01007, 07777};
     const char *found;
-    unsigned who = 0;
+    unsigned classes = 0;
 
     while (**at && (found = strchr(letters, **at))) {
-        who |= masks[found - letters];
+        classes |= masks[found - letters];
         ++*at;
     }
-    return who ? who : 07777;
+    return classes ? classes : 07777;
 }
 
 /* The bits of r, w, x … for user, group and others. */
-static unsigned read_what(const char **at, unsigned mode, bool is_dir)
+static unsigned read_bits(const char **at, unsigned mode, bool is_dir)
 {
     static const char letters[] = "rwxst";
-    static const unsigned bits[] = {0444, 0222, 0111, 06000, 01000};
+    static const unsigned masks[] = {0444, 0222, 0111, 06000, 01000};
     const char *found;
-    unsigned what = 0;
+    unsigned bits = 0;
 
     for (; **at; ++*at) {
         if (**at == 'X') /* for directories and programs only */
-            what |= is_dir || mode & 0111 ? 0111 : 0;
+            bits |= is_dir || mode & 0111 ? 0111 : 0;
         else if ((found = strchr(letters, **at)))
-            what |= bits[found - letters];
+            bits |= masks[found - letters];
         else
             break;
     }
-    return what;
+    return bits;
 }
 
 /* "go-w": one change, up to its comma. */
 static int change(const char **at, bool is_dir, unsigned *mode)
 {
-    unsigned who = read_who(at), what;
+    unsigned classes = read_classes(at), bits;
     const char sign = **at;
 
     if (!sign || !strchr("+-=", sign))
         return -EINVAL;
     ++*at;
-    what = read_what(at, *mode, is_dir) & who;
+    bits = read_bits(at, *mode, is_dir) & classes;
     if (**at && **at != ',')
         return -EINVAL;
     if (sign == '=')
-        *mode &= ~(who & 0777);
-    *mode = sign == '-' ? *mode & ~what : *mode | what;
+        *mode &= ~(classes & 0777);
+    *mode = sign == '-' ? *mode & ~bits : *mode | bits;
     return 0;
 }
 

@@ -436,7 +436,8 @@ static void say_column(struct inspection *l, const struct hy_column *c, const st
         snprintf(values, sizeof values, "%" PRIu64, s->most);
     else
         snprintf(values, sizeof values, "%" PRIu64 " to %" PRIu64, s->least, s->most);
-    hy_outf(&l->out, "  %-8s %-16s %12s  ", kinds[c->kind], values, hy_format_count(s->present, present, sizeof present));
+    hy_outf(&l->out, "  %-8s %-16s %12s  ", kinds[c->kind], values,
+            hy_format_count(s->present, present, sizeof present));
     hy_out_value(&l->out, c->name);
     hy_out_str(&l->out, c->has_steps ? " (in steps)\n" : "\n");
 }
