@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support.h"
 
-#include <cmocka.h>
+#include <stdint.h>
 
 #include <errno.h>
 #include <stdio.h>
@@ -103,12 +100,11 @@ static void awaits(struct asked *a)
     assert_int_equal(a->readies, 1);
 }
 
-static void test_two_runs_have_no_more_than_the_cores_there_are(void **state)
+HY_TEST_WITH(test_two_runs_have_no_more_than_the_cores_there_are, set_up, tear_down)
 {
     struct hy_cores *a = agent("run 1 in '/a'", 2, 1, 0), *b = agent("run 2 in '/b'", 2, 1, 0);
     struct asked first, second, third;
 
-    (void)state;
     assert_true(asks(a, &first));
     assert_true(asks(a, &second));
     assert_false(asks(b, &third));
@@ -124,12 +120,11 @@ static void test_two_runs_have_no_more_than_the_cores_there_are(void **state)
     hy_cores_free(b);
 }
 
-static void test_runs_take_turns(void **state)
+HY_TEST_WITH(test_runs_take_turns, set_up, tear_down)
 {
     struct hy_cores *a = agent("a", 1, 1, 0), *b = agent("b", 1, 1, 0);
     struct asked of_a, of_b;
 
-    (void)state;
     assert_true(asks(a, &of_a));
     assert_false(asks(b, &of_b));
     for (int i = 0; i < 5; i++) {
@@ -148,12 +143,11 @@ static void test_runs_take_turns(void **state)
     hy_cores_free(b);
 }
 
-static void test_a_gang_has_all_its_cores_or_none(void **state)
+HY_TEST_WITH(test_a_gang_has_all_its_cores_or_none, set_up, tear_down)
 {
     struct hy_cores *a = agent("a", 3, 1, 0), *gang = agent("gang", 3, 1, 2), *c = agent("c", 3, 1, 0);
     struct asked one, two, rank0, rank1, other;
 
-    (void)state;
     assert_true(asks(a, &one));
     assert_true(asks(a, &two));
     assert_false(asks(gang, &rank0));
@@ -178,12 +172,11 @@ static void test_a_gang_has_all_its_cores_or_none(void **state)
     hy_cores_free(c);
 }
 
-static void test_a_gang_needs_no_more_than_the_machine_has(void **state)
+HY_TEST_WITH(test_a_gang_needs_no_more_than_the_machine_has, set_up, tear_down)
 {
     struct hy_cores *gang = agent("gang", 2, 4, 8);
     struct asked ranks[8];
 
-    (void)state;
     for (int i = 0; i < 8; i++)
         assert_true(asks(gang, &ranks[i]));
     for (int i = 0; i < 8; i++)
@@ -191,12 +184,11 @@ static void test_a_gang_needs_no_more_than_the_machine_has(void **state)
     hy_cores_free(gang);
 }
 
-static void test_more_trials_than_cores_share_them(void **state)
+HY_TEST_WITH(test_more_trials_than_cores_share_them, set_up, tear_down)
 {
     struct hy_cores *a = agent("a", 2, 3, 0), *b = agent("b", 2, 1, 0);
     struct asked of_a[6], of_b;
 
-    (void)state;
     for (int i = 0; i < 3; i++)
         assert_true(asks(a, &of_a[i])); /* on one core */
     assert_true(asks(b, &of_b));
@@ -211,14 +203,13 @@ static void test_more_trials_than_cores_share_them(void **state)
     hy_cores_free(b);
 }
 
-static void test_what_a_dead_agent_held_is_free(void **state)
+HY_TEST_WITH(test_what_a_dead_agent_held_is_free, set_up, tear_down)
 {
     struct hy_cores *b;
     struct asked a;
     int status;
     pid_t pid;
 
-    (void)state;
     fflush(NULL);
     pid = fork();
     if (pid == 0) {
@@ -233,11 +224,10 @@ static void test_what_a_dead_agent_held_is_free(void **state)
     hy_cores_free(b);
 }
 
-static void test_a_link_or_a_full_table_is_no_file(void **state)
+HY_TEST_WITH(test_a_link_or_a_full_table_is_no_file, set_up, tear_down)
 {
     struct hy_cores_spec spec = {.path = path, .count = 1, .per_core = 1, .holder = "x"};
 
-    (void)state;
     assert_int_equal(symlink("/dev/null", path), 0);
     assert_null(hy_cores_new(&loop, &spec));
     assert_int_equal(errno, ELOOP);
@@ -248,21 +238,4 @@ static void test_a_link_or_a_full_table_is_no_file(void **state)
     hy_fault_arm(HY_SEAM_SYS, 1);
     assert_null(hy_cores_new(&loop, &spec));
     hy_fault_arm(HY_SEAM_SYS, 0);
-}
-
-#define CORES_TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CORES_TEST(test_two_runs_have_no_more_than_the_cores_there_are),
-        CORES_TEST(test_runs_take_turns),
-        CORES_TEST(test_a_gang_has_all_its_cores_or_none),
-        CORES_TEST(test_a_gang_needs_no_more_than_the_machine_has),
-        CORES_TEST(test_more_trials_than_cores_share_them),
-        CORES_TEST(test_what_a_dead_agent_held_is_free),
-        CORES_TEST(test_a_link_or_a_full_table_is_no_file),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

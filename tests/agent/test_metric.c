@@ -35,9 +35,8 @@ static void assert_not_found(const char *text)
         fail_msg("'%s': found %g", text, m.value);
 }
 
-static void test_a_metric_is_found_as_a_separate_word(void **state)
+HY_TEST(test_a_metric_is_found_as_a_separate_word)
 {
-    (void)state;
     assert_found("accuracy=0.91\n", 0.91);
     assert_found("accuracy=0.91", 0.91);
     assert_found("epoch 3: loss=0.2, accuracy=0.91, f1=3\n", 0.91);
@@ -51,9 +50,8 @@ static void test_a_metric_is_found_as_a_separate_word(void **state)
     assert_found("accuracy=0x10\r\n", 16);
 }
 
-static void test_what_only_looks_like_a_metric_is_not_found(void **state)
+HY_TEST(test_what_only_looks_like_a_metric_is_not_found)
 {
-    (void)state;
     assert_not_found("");
     assert_not_found("accuracy\n=1\n");
     assert_not_found("accuracy=\n");
@@ -68,11 +66,10 @@ static void test_what_only_looks_like_a_metric_is_not_found(void **state)
     assert_not_found("accuracy");
 }
 
-static void test_the_last_value_counts(void **state)
+HY_TEST(test_the_last_value_counts)
 {
     struct hy_metric_scan m = scan("loss", "loss=3\nloss=2 step=1\nnothing\nloss=1 loss=0.5 step=9\nbye\n");
 
-    (void)state;
     assert_true(m.found);
     assert_true(m.value == 0.5);
     assert_int_equal(m.step, 9);
@@ -86,31 +83,28 @@ static void test_the_last_value_counts(void **state)
     assert_int_equal(m.step, 4);
 }
 
-static void test_nan_and_infinity_are_numbers(void **state)
+HY_TEST(test_nan_and_infinity_are_numbers)
 {
-    (void)state;
     assert_true(isnan(scan("loss", "loss=nan\n").value));
     assert_true(scan("loss", "loss=nan\n").found);
     assert_true(isinf(scan("loss", "loss=-inf\n").value));
     assert_found("accuracy=Infinity\n", (double)INFINITY);
 }
 
-static void test_a_progress_bar_counts_line_by_line(void **state)
+HY_TEST(test_a_progress_bar_counts_line_by_line)
 {
     struct hy_metric_scan m = scan("loss", "1/9 loss=3\r2/9 loss=2 step=2\r3/9 loss=1 step=3");
 
-    (void)state;
     assert_int_equal(m.seen, 3);
     assert_int_equal(m.step, 3);
     assert_true(m.value == 1);
 }
 
-static void test_pieces_of_any_size_find_the_same(void **state)
+HY_TEST(test_pieces_of_any_size_find_the_same)
 {
     static const char text[] = "a\nloss=1 step=1\r\n loss=2,step=2\n\nxloss=3\n{loss=4}";
     struct hy_metric_scan whole = scan("loss", text), m;
 
-    (void)state;
     for (size_t piece = 1; piece < sizeof text; piece++) {
         hy_metric_scan_init(&m, "loss");
         for (size_t at = 0; at < strlen(text); at += piece) {
@@ -126,11 +120,10 @@ static void test_pieces_of_any_size_find_the_same(void **state)
     assert_int_equal(whole.seen, 3);
 }
 
-static void test_only_the_beginning_of_a_long_line_is_parsed(void **state)
+HY_TEST(test_only_the_beginning_of_a_long_line_is_parsed)
 {
     static char text[HY_METRIC_LINE_MAX + 64];
 
-    (void)state;
     memset(text, ' ', sizeof text - 1);
     memcpy(text + HY_METRIC_LINE_MAX - 10, "accuracy=1", 10);
     assert_found(text, 1); /* ends with the part that is looked at */
@@ -141,32 +134,29 @@ static void test_only_the_beginning_of_a_long_line_is_parsed(void **state)
     assert_found(text, 2);
 }
 
-static void test_no_name_finds_nothing(void **state)
+HY_TEST(test_no_name_finds_nothing)
 {
-    (void)state;
     assert_false(scan("", "=1\n").found);
     assert_false(scan(NULL, "=1\n").found);
     assert_false(scan("a\nb", "a\nb=1\n").found);
 }
 
-static void test_arbitrary_bytes_are_scanned(void **state)
+HY_TEST(test_arbitrary_bytes_are_scanned)
 {
     static const uint8_t bytes[] = "\0accuracy=1\n\xff\xfe \0 accuracy=2\0\n accuracy=3\n";
     struct hy_metric_scan m;
 
-    (void)state;
     hy_metric_scan_init(&m, "accuracy");
     hy_metric_scan_feed(&m, bytes, sizeof bytes - 1);
     assert_int_equal(m.seen, 1);
     assert_true(m.value == 3);
 }
 
-static void test_a_report_is_a_name_and_a_number(void **state)
+HY_TEST(test_a_report_is_a_name_and_a_number)
 {
     size_t n;
     double v;
 
-    (void)state;
     assert_int_equal(hy_metric_parse("accuracy=0.91", &n, &v), 0);
     assert_int_equal(n, 8);
     assert_true(v == 0.91);
@@ -225,9 +215,8 @@ static void assert_refused(const char *json, const char *sentence)
         fail_msg("%s: '%s' is not in: %s", json, sentence, err.text);
 }
 
-static void test_the_numbers_of_an_object_are_taken(void **state)
+HY_TEST(test_the_numbers_of_an_object_are_taken)
 {
-    (void)state;
     assert_numbers("{\"accuracy\": 0.91, \"loss\": 3, \"note\": \"x=1\"}\n", "accuracy=0.91;loss=3;");
     assert_numbers("{}", "");
     assert_numbers("{\"a\": true, \"b\": false, \"c\": null, \"d\": [1], \"e\": {\"f\": 1}}", "a=1;b=0;");
@@ -236,18 +225,16 @@ static void test_the_numbers_of_an_object_are_taken(void **state)
     assert_numbers("{\"\xc3\xa9\": 1}", "\xc3\xa9=1;");
 }
 
-static void test_one_bare_number_is_the_metric(void **state)
+HY_TEST(test_one_bare_number_is_the_metric)
 {
-    (void)state;
     assert_numbers("0.91\n", "metric=0.91;");
     assert_numbers(" -3e2 ", "metric=-300;");
     assert_numbers("true", "metric=1;");
     assert_numbers("NaN", "metric=nan;");
 }
 
-static void test_nan_and_infinity_of_python_are_parsed(void **state)
+HY_TEST(test_nan_and_infinity_of_python_are_parsed)
 {
-    (void)state;
     assert_numbers("{\"a\": NaN, \"b\": Infinity, \"c\": -Infinity}", "a=nan;b=inf;c=-inf;");
     assert_numbers("{\"NaN\": 1, \"x\\\"NaN\": 2, \"t\": \"Infinity\"}", "NaN=1;x\"NaN=2;");
     assert_numbers("{\"d\": [NaN, null], \"e\":NaN}", "e=nan;");
@@ -256,13 +243,12 @@ static void test_nan_and_infinity_of_python_are_parsed(void **state)
     assert_refused("{\"a\": nan}", "not valid JSON");
 }
 
-static void test_an_invalid_result_has_a_message(void **state)
+HY_TEST(test_an_invalid_result_has_a_message)
 {
     static uint8_t big[(1u << 20) + 1];
     struct hy_err err = {0};
     struct numbers n = {0};
 
-    (void)state;
     assert_refused("", "empty");
     assert_refused(" \n", "empty");
     assert_refused("{\"a\": 1", "not valid JSON: line 1");
@@ -280,22 +266,20 @@ static void test_an_invalid_result_has_a_message(void **state)
     assert_int_equal(n.count, 0);
 }
 
-static void test_nesting_is_bounded(void **state)
+HY_TEST(test_nesting_is_bounded)
 {
     static char deep[200000];
 
-    (void)state;
     memset(deep, '[', sizeof deep - 1);
     assert_refused(deep, "not valid JSON");
 }
 
-static void test_the_receiver_can_stop(void **state)
+HY_TEST(test_the_receiver_can_stop)
 {
     static const char json[] = "{\"a\": 1, \"b\": 2, \"c\": 3}";
     struct numbers n = {.stop_after = 2};
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(hy_result_parse((const uint8_t *)json, strlen(json), "m", take, &n, &err), -ECANCELED);
     assert_string_equal(n.text, "a=1;b=2;");
 }
@@ -309,34 +293,8 @@ static int parse_one(void *arg)
     return rc < 0 && !err.text[0] ? 1 : rc;
 }
 
-static void test_faults_in_parsing(void **state)
+HY_TEST(test_faults_in_parsing)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, parse_one,
                   (void *)(uintptr_t) "{\"accuracy\": NaN, \"list\": [1, 2, {\"deep\": \"text\"}]}");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_metric_is_found_as_a_separate_word),
-        cmocka_unit_test(test_what_only_looks_like_a_metric_is_not_found),
-        cmocka_unit_test(test_the_last_value_counts),
-        cmocka_unit_test(test_nan_and_infinity_are_numbers),
-        cmocka_unit_test(test_a_progress_bar_counts_line_by_line),
-        cmocka_unit_test(test_pieces_of_any_size_find_the_same),
-        cmocka_unit_test(test_only_the_beginning_of_a_long_line_is_parsed),
-        cmocka_unit_test(test_no_name_finds_nothing),
-        cmocka_unit_test(test_arbitrary_bytes_are_scanned),
-        cmocka_unit_test(test_a_report_is_a_name_and_a_number),
-        cmocka_unit_test(test_the_numbers_of_an_object_are_taken),
-        cmocka_unit_test(test_one_bare_number_is_the_metric),
-        cmocka_unit_test(test_nan_and_infinity_of_python_are_parsed),
-        cmocka_unit_test(test_an_invalid_result_has_a_message),
-        cmocka_unit_test(test_nesting_is_bounded),
-        cmocka_unit_test(test_the_receiver_can_stop),
-        cmocka_unit_test(test_faults_in_parsing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

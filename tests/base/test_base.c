@@ -21,38 +21,34 @@
 
 /* --- memory ------------------------------------------------------------- */
 
-static void test_mem_refuses_sizes_that_do_not_fit(void **state)
+HY_TEST(test_mem_refuses_sizes_that_do_not_fit)
 {
-    (void)state;
     assert_null(hy_reallocarray(NULL, SIZE_MAX / 2, 4));
     assert_null(hy_calloc(SIZE_MAX / 2 + 1, 2));
 }
 
-static void test_mem_of_no_bytes_is_still_a_pointer(void **state)
+HY_TEST(test_mem_of_no_bytes_is_still_a_pointer)
 {
     hy_cleanup_free void *a = hy_malloc(0), *b = hy_calloc(0, 8), *c = hy_reallocarray(NULL, 0, 8);
 
-    (void)state;
     assert_non_null(a);
     assert_non_null(b);
     assert_non_null(c);
 }
 
-static void test_mem_strndup_stops_at_the_end_of_the_string(void **state)
+HY_TEST(test_mem_strndup_stops_at_the_end_of_the_string)
 {
     hy_cleanup_free char *cut = hy_strndup("abcdef", 3), *whole = hy_strndup("abc", 100);
 
-    (void)state;
     assert_string_equal(cut, "abc");
     assert_string_equal(whole, "abc");
 }
 
-static void test_mem_taking_leaves_nothing_behind(void **state)
+HY_TEST(test_mem_taking_leaves_nothing_behind)
 {
     char *p = hy_strdup("x"), *q;
     int fd = 7;
 
-    (void)state;
     q = hy_take(p);
     assert_null(p);
     assert_string_equal(q, "x");
@@ -68,11 +64,10 @@ static int fd_after_its_scope(void)
     return fd;
 }
 
-static void test_mem_a_file_descriptor_is_closed_with_its_scope(void **state)
+HY_TEST(test_mem_a_file_descriptor_is_closed_with_its_scope)
 {
     int fd = fd_after_its_scope();
 
-    (void)state;
     assert_true(fd >= 0);
     assert_int_equal(fcntl(fd, F_GETFD), -1);
     assert_int_equal(errno, EBADF);
@@ -80,11 +75,10 @@ static void test_mem_a_file_descriptor_is_closed_with_its_scope(void **state)
 
 /* --- buffers ------------------------------------------------------------ */
 
-static void test_buf_gives_bytes_back_in_order(void **state)
+HY_TEST(test_buf_gives_bytes_back_in_order)
 {
     hy_cleanup_buf struct hy_buf b;
 
-    (void)state;
     hy_buf_init(&b, 100);
     assert_int_equal(hy_buf_append(&b, "ab\0c", 4), 0);
     assert_int_equal(hy_buf_append_str(&b, "de"), 0);
@@ -95,11 +89,10 @@ static void test_buf_gives_bytes_back_in_order(void **state)
     assert_memory_equal(hy_buf_bytes(&b), "cde42", 5);
 }
 
-static void test_buf_takes_nothing_at_all_too(void **state)
+HY_TEST(test_buf_takes_nothing_at_all_too)
 {
     hy_cleanup_buf struct hy_buf b;
 
-    (void)state;
     hy_buf_init(&b, 10);
     assert_null(hy_buf_bytes(&b));
     assert_int_equal(hy_buf_append(&b, NULL, 0), 0);
@@ -110,11 +103,10 @@ static void test_buf_takes_nothing_at_all_too(void **state)
     assert_string_equal(hy_buf_cstr(&b), "");
 }
 
-static void test_buf_holds_its_maximum_and_is_unchanged_when_it_refuses(void **state)
+HY_TEST(test_buf_holds_its_maximum_and_is_unchanged_when_it_refuses)
 {
     hy_cleanup_buf struct hy_buf b;
 
-    (void)state;
     hy_buf_init(&b, 5);
     assert_int_equal(hy_buf_append(&b, "abcd", 4), 0);
     assert_int_equal(hy_buf_append(&b, "ef", 2), -ENOBUFS);
@@ -126,11 +118,10 @@ static void test_buf_holds_its_maximum_and_is_unchanged_when_it_refuses(void **s
     assert_int_equal(b.len, 5);
 }
 
-static void test_buf_of_no_maximum_refuses_what_memory_cannot_hold(void **state)
+HY_TEST(test_buf_of_no_maximum_refuses_what_memory_cannot_hold)
 {
     hy_cleanup_buf struct hy_buf b;
 
-    (void)state;
     hy_buf_init(&b, SIZE_MAX);
     assert_int_equal(hy_buf_append_str(&b, "abc"), 0);
     assert_null(hy_buf_reserve(&b, SIZE_MAX - 4));
@@ -138,12 +129,11 @@ static void test_buf_of_no_maximum_refuses_what_memory_cannot_hold(void **state)
     assert_string_equal(hy_buf_cstr(&b), "abc");
 }
 
-static void test_buf_reserved_room_becomes_bytes_when_added(void **state)
+HY_TEST(test_buf_reserved_room_becomes_bytes_when_added)
 {
     hy_cleanup_buf struct hy_buf b;
     uint8_t *at;
 
-    (void)state;
     hy_buf_init(&b, 1000);
     hy_buf_append_str(&b, "x");
     at = hy_buf_reserve(&b, 900);
@@ -155,7 +145,7 @@ static void test_buf_reserved_room_becomes_bytes_when_added(void **state)
 }
 
 /* Against a plain array: appends and consumptions of random sizes. */
-static void test_buf_is_a_queue_of_bytes_over_any_history(void **state)
+HY_TEST(test_buf_is_a_queue_of_bytes_over_any_history)
 {
     enum { MAX = 5000 };
     hy_cleanup_buf struct hy_buf b;
@@ -163,7 +153,6 @@ static void test_buf_is_a_queue_of_bytes_over_any_history(void **state)
     size_t len = 0;
     struct hy_rng rng;
 
-    (void)state;
     hy_buf_init(&b, MAX);
     hy_rng_seed(&rng, 1, 0);
     for (int round = 0; round < 20000; round++) {
@@ -189,11 +178,10 @@ static void test_buf_is_a_queue_of_bytes_over_any_history(void **state)
     }
 }
 
-static void test_buf_that_flows_does_not_grow(void **state)
+HY_TEST(test_buf_that_flows_does_not_grow)
 {
     hy_cleanup_buf struct hy_buf b;
 
-    (void)state;
     hy_buf_init(&b, 1 << 20);
     for (int i = 0; i < 100000; i++) {
         assert_int_equal(hy_buf_append(&b, "0123456789", 10), 0);
@@ -203,12 +191,11 @@ static void test_buf_that_flows_does_not_grow(void **state)
     assert_true(b.cap <= 512);
 }
 
-static void test_buf_shrinks_only_when_it_is_empty(void **state)
+HY_TEST(test_buf_shrinks_only_when_it_is_empty)
 {
     hy_cleanup_buf struct hy_buf b;
     char big[4000] = {0};
 
-    (void)state;
     hy_buf_init(&b, 10000);
     hy_buf_append(&b, big, sizeof big);
     hy_buf_shrink(&b);
@@ -222,11 +209,10 @@ static void test_buf_shrinks_only_when_it_is_empty(void **state)
 
 /* --- maps and lists ----------------------------------------------------- */
 
-static void test_array_grows_by_powers_of_two_and_keeps_its_elements(void **state)
+HY_TEST(test_array_grows_by_powers_of_two_and_keeps_its_elements)
 {
     int *numbers = NULL;
 
-    (void)state;
     for (int i = 0; i < 1000; i++) {
         assert_int_equal(hy_array_grow(numbers, (size_t)i), 0);
         numbers[i] = i;
@@ -237,11 +223,10 @@ static void test_array_grows_by_powers_of_two_and_keeps_its_elements(void **stat
     free(numbers);
 }
 
-static void test_string_list_owns_taken_strings(void **state)
+HY_TEST(test_string_list_owns_taken_strings)
 {
     hy_cleanup_string_list struct hy_string_list l = {0};
 
-    (void)state;
     assert_int_equal(hy_string_list_add(&l, "b"), 0);
     assert_int_equal(hy_string_list_take(&l, hy_asprintf("a%d", 1)), 0);
     assert_int_equal(hy_string_list_take(&l, NULL), -ENOMEM);
@@ -252,25 +237,23 @@ static void test_string_list_owns_taken_strings(void **state)
     assert_false(hy_string_list_has(&l, "a"));
 }
 
-static void test_map_without_entries_answers(void **state)
+HY_TEST(test_map_without_entries_answers)
 {
     struct hy_map m = {0};
     size_t cursor = 0;
 
-    (void)state;
     assert_null(hy_map_get(&m, 1));
     assert_null(hy_map_remove(&m, 1));
     assert_null(hy_map_next(&m, &cursor));
     hy_map_done(&m);
 }
 
-static void test_map_takes_every_key_and_replaces(void **state)
+HY_TEST(test_map_takes_every_key_and_replaces)
 {
     static const uint64_t keys[] = {0, 1, UINT64_MAX, 1ULL << 63, 1ULL << 32};
     struct hy_map m = {0};
     int a, b;
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(keys); i++) {
         assert_int_equal(hy_map_put(&m, keys[i], &a), 0);
         assert_int_equal(hy_map_put(&m, keys[i], &b), 0);
@@ -282,7 +265,7 @@ static void test_map_takes_every_key_and_replaces(void **state)
 }
 
 /* Against an array indexed by key: few keys, so that they collide and wrap. */
-static void test_map_remembers_what_was_put_over_any_history(void **state)
+HY_TEST(test_map_remembers_what_was_put_over_any_history)
 {
     enum { KEYS = 60 };
     struct hy_map m = {0};
@@ -291,7 +274,6 @@ static void test_map_remembers_what_was_put_over_any_history(void **state)
     size_t count = 0;
     struct hy_rng rng;
 
-    (void)state;
     hy_rng_seed(&rng, 2, 0);
     for (int round = 0; round < 20000; round++) {
         size_t k = hy_rng_below(&rng, KEYS);
@@ -312,12 +294,11 @@ static void test_map_remembers_what_was_put_over_any_history(void **state)
     hy_map_done(&m);
 }
 
-static void test_map_walk_meets_each_value_once(void **state)
+HY_TEST(test_map_walk_meets_each_value_once)
 {
     struct hy_map m = {0};
     int met[1000] = {0}, *v;
 
-    (void)state;
     for (uint64_t i = 0; i < HY_COUNT(met); i++)
         assert_int_equal(hy_map_put(&m, i * 0x100000001ULL, &met[i]), 0);
     for (size_t cursor = 0; (v = hy_map_next(&m, &cursor));)
@@ -327,9 +308,8 @@ static void test_map_walk_meets_each_value_once(void **state)
     hy_map_done(&m);
 }
 
-static void test_hash_is_the_same_everywhere(void **state)
+HY_TEST(test_hash_is_the_same_everywhere)
 {
-    (void)state;
     assert_int_equal(hy_hash("", 0), 0xcbf29ce484222325ULL);
     assert_int_equal(hy_hash("a", 1), 0xaf63dc4c8601ec8cULL);
     assert_int_equal(hy_hash("foobar", 6), 0x85944171f73967e8ULL);
@@ -349,12 +329,11 @@ static int digits_of(struct hy_list *list)
     return digits;
 }
 
-static void test_list_keeps_the_order_of_both_ends(void **state)
+HY_TEST(test_list_keeps_the_order_of_both_ends)
 {
     struct item items[4];
     struct hy_list list;
 
-    (void)state;
     hy_list_init(&list);
     assert_true(hy_list_empty(&list));
     for (int i = 0; i < 4; i++) {
@@ -368,12 +347,11 @@ static void test_list_keeps_the_order_of_both_ends(void **state)
     assert_int_equal(digits_of(&list), 4312);
 }
 
-static void test_list_entries_may_be_removed_twice_and_while_walking(void **state)
+HY_TEST(test_list_entries_may_be_removed_twice_and_while_walking)
 {
     struct item items[5];
     struct hy_list list;
 
-    (void)state;
     hy_list_init(&list);
     for (int i = 0; i < 5; i++) {
         items[i].number = i + 1;
@@ -390,18 +368,17 @@ static void test_list_entries_may_be_removed_twice_and_while_walking(void **stat
 
 /* --- random numbers ----------------------------------------------------- */
 
-static void test_rng_is_xoshiro256starstar(void **state)
+HY_TEST(test_rng_is_xoshiro256starstar)
 {
     /* The published reference sequence from the state 1, 2, 3, 4. */
     static const uint64_t expected[] = {11520, 0, 1509978240, 1215971899390074240};
     struct hy_rng r = {{1, 2, 3, 4}};
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(expected); i++)
         assert_int_equal(hy_rng_next(&r), expected[i]);
 }
 
-static void test_rng_gives_the_same_numbers_on_every_machine(void **state)
+HY_TEST(test_rng_gives_the_same_numbers_on_every_machine)
 {
     static const struct {
         uint64_t seed, stream, first[4];
@@ -414,7 +391,6 @@ static void test_rng_gives_the_same_numbers_on_every_machine(void **state)
     };
     struct hy_rng r;
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(golden); i++) {
         hy_rng_seed(&r, golden[i].seed, golden[i].stream);
         for (int k = 0; k < 4; k++)
@@ -425,14 +401,13 @@ static void test_rng_gives_the_same_numbers_on_every_machine(void **state)
     assert_true(hy_rng_double(&r) == 0.3890390247618032);
 }
 
-static void test_rng_below_stays_below_and_is_even(void **state)
+HY_TEST(test_rng_below_stays_below_and_is_even)
 {
     enum { N = 7, DRAWS = 70000 };
     int seen[N] = {0};
     double chi2 = 0;
     struct hy_rng r;
 
-    (void)state;
     hy_rng_seed(&r, 3, 0);
     for (int i = 0; i < DRAWS; i++)
         seen[hy_rng_below(&r, N)]++;
@@ -446,12 +421,11 @@ static void test_rng_below_stays_below_and_is_even(void **state)
     }
 }
 
-static void test_rng_doubles_lie_in_the_half_open_unit_interval(void **state)
+HY_TEST(test_rng_doubles_lie_in_the_half_open_unit_interval)
 {
     double sum = 0, least = 1, most = 0;
     struct hy_rng r;
 
-    (void)state;
     hy_rng_seed(&r, 4, 0);
     for (int i = 0; i < 100000; i++) {
         double x = hy_rng_double(&r);
@@ -465,12 +439,11 @@ static void test_rng_doubles_lie_in_the_half_open_unit_interval(void **state)
     assert_true(least < 0.001 && most > 0.999);
 }
 
-static void test_rng_streams_of_one_seed_differ(void **state)
+HY_TEST(test_rng_streams_of_one_seed_differ)
 {
     struct hy_rng a, b;
     int same = 0;
 
-    (void)state;
     hy_rng_seed(&a, 9, 1);
     hy_rng_seed(&b, 9, 2);
     for (int i = 0; i < 1000; i++)
@@ -480,9 +453,8 @@ static void test_rng_streams_of_one_seed_differ(void **state)
 
 /* --- fault seams -------------------------------------------------------- */
 
-static void test_fault_hits_the_armed_passage_once(void **state)
+HY_TEST(test_fault_hits_the_armed_passage_once)
 {
-    (void)state;
     hy_fault_arm(HY_SEAM_ALLOC, 3);
     for (long i = 1; i <= 5; i++) {
         hy_cleanup_free void *p = hy_malloc(1);
@@ -493,9 +465,8 @@ static void test_fault_hits_the_armed_passage_once(void **state)
     hy_fault_arm(HY_SEAM_ALLOC, 0);
 }
 
-static void test_fault_seams_are_counted_apart(void **state)
+HY_TEST(test_fault_seams_are_counted_apart)
 {
-    (void)state;
     hy_fault_arm(HY_SEAM_SYS, 1);
     hy_fault_arm(HY_SEAM_WIRE, 1);
     free(hy_malloc(1));
@@ -536,9 +507,8 @@ static int child_with_fault(const char *fault)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 98;
 }
 
-static void test_fault_is_armed_by_the_environment(void **state)
+HY_TEST(test_fault_is_armed_by_the_environment)
 {
-    (void)state;
     assert_int_equal(child_with_fault("alloc:4"), 4);
     assert_int_equal(child_with_fault("sys:4"), 0);
     assert_int_equal(child_with_fault("nonsense"), 0);
@@ -588,11 +558,10 @@ static int copy_strings(void *arg)
     return a && b && c && numbers ? 0 : -ENOMEM;
 }
 
-static void test_containers_come_through_or_fail_cleanly_at_every_fault(void **state)
+HY_TEST(test_containers_come_through_or_fail_cleanly_at_every_fault)
 {
     char value[] = "value";
 
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, fill_a_buffer, NULL);
     hy_each_fault(HY_SEAM_ALLOC, fill_a_map, value);
     hy_each_fault(HY_SEAM_ALLOC, copy_strings, value);
@@ -600,11 +569,10 @@ static void test_containers_come_through_or_fail_cleanly_at_every_fault(void **s
 
 /* --- the log --------------------------------------------------------------- */
 
-static void test_log_limit_writes_a_burst_and_counts_the_rest(void **state)
+HY_TEST_WITH(test_log_limit_writes_a_burst_and_counts_the_rest, NULL, log_restore)
 {
     static struct hy_log_limit limit;
 
-    (void)state;
     log_begin();
     for (int i = 0; i < 10000; i++)
         hy_log_rate_limited(&limit, HY_LOG_WARN, "refused number=%d", i);
@@ -623,11 +591,10 @@ static void test_log_limit_writes_a_burst_and_counts_the_rest(void **state)
     log_end();
 }
 
-static void test_log_limit_reports_what_it_left_out_when_no_more_lines_come(void **state)
+HY_TEST_WITH(test_log_limit_reports_what_it_left_out_when_no_more_lines_come, NULL, log_restore)
 {
     static struct hy_log_limit by_tick, by_flush;
 
-    (void)state;
     log_begin();
     for (unsigned i = 0; i < HY_LOG_BURST + 7; i++)
         hy_log_rate_limited(&by_tick, HY_LOG_WARN, "one kind");
@@ -644,11 +611,10 @@ static void test_log_limit_reports_what_it_left_out_when_no_more_lines_come(void
     log_end();
 }
 
-static void test_log_limit_allows_a_full_burst_again_after_a_quiet_time(void **state)
+HY_TEST_WITH(test_log_limit_allows_a_full_burst_again_after_a_quiet_time, NULL, log_restore)
 {
     static struct hy_log_limit limit = {.burst = 5, .every_ms = 1000};
 
-    (void)state;
     log_begin();
     for (int i = 0; i < 5; i++)
         hy_log_rate_limited(&limit, HY_LOG_WARN, "first");
@@ -665,44 +631,7 @@ static void test_log_limit_allows_a_full_burst_again_after_a_quiet_time(void **s
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mem_refuses_sizes_that_do_not_fit),
-        cmocka_unit_test(test_mem_of_no_bytes_is_still_a_pointer),
-        cmocka_unit_test(test_mem_strndup_stops_at_the_end_of_the_string),
-        cmocka_unit_test(test_mem_taking_leaves_nothing_behind),
-        cmocka_unit_test(test_mem_a_file_descriptor_is_closed_with_its_scope),
-        cmocka_unit_test(test_buf_gives_bytes_back_in_order),
-        cmocka_unit_test(test_buf_takes_nothing_at_all_too),
-        cmocka_unit_test(test_buf_holds_its_maximum_and_is_unchanged_when_it_refuses),
-        cmocka_unit_test(test_buf_of_no_maximum_refuses_what_memory_cannot_hold),
-        cmocka_unit_test(test_buf_reserved_room_becomes_bytes_when_added),
-        cmocka_unit_test(test_buf_is_a_queue_of_bytes_over_any_history),
-        cmocka_unit_test(test_buf_that_flows_does_not_grow),
-        cmocka_unit_test(test_buf_shrinks_only_when_it_is_empty),
-        cmocka_unit_test(test_array_grows_by_powers_of_two_and_keeps_its_elements),
-        cmocka_unit_test(test_string_list_owns_taken_strings),
-        cmocka_unit_test(test_map_without_entries_answers),
-        cmocka_unit_test(test_map_takes_every_key_and_replaces),
-        cmocka_unit_test(test_map_remembers_what_was_put_over_any_history),
-        cmocka_unit_test(test_map_walk_meets_each_value_once),
-        cmocka_unit_test(test_list_keeps_the_order_of_both_ends),
-        cmocka_unit_test(test_list_entries_may_be_removed_twice_and_while_walking),
-        cmocka_unit_test(test_rng_is_xoshiro256starstar),
-        cmocka_unit_test(test_rng_gives_the_same_numbers_on_every_machine),
-        cmocka_unit_test(test_rng_below_stays_below_and_is_even),
-        cmocka_unit_test(test_rng_doubles_lie_in_the_half_open_unit_interval),
-        cmocka_unit_test(test_rng_streams_of_one_seed_differ),
-        cmocka_unit_test(test_fault_hits_the_armed_passage_once),
-        cmocka_unit_test(test_fault_seams_are_counted_apart),
-        cmocka_unit_test(test_fault_is_armed_by_the_environment),
-        cmocka_unit_test(test_containers_come_through_or_fail_cleanly_at_every_fault),
-        cmocka_unit_test(test_hash_is_the_same_everywhere),
-        cmocka_unit_test_teardown(test_log_limit_writes_a_burst_and_counts_the_rest, log_restore),
-        cmocka_unit_test_teardown(test_log_limit_reports_what_it_left_out_when_no_more_lines_come, log_restore),
-        cmocka_unit_test_teardown(test_log_limit_allows_a_full_burst_again_after_a_quiet_time, log_restore),
-    };
-
     if (argc == 2 && strcmp(argv[1], "--first-failure") == 0)
         return first_failure();
-    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+    return hy_run_tests(argc > 1 ? argv[1] : NULL, NULL, NULL);
 }

@@ -53,13 +53,12 @@ static const char *content(const char *path, struct hy_buf *b)
     return hy_buf_cstr(b);
 }
 
-static void test_file_comes_back_as_it_was_written(void **state)
+HY_TEST_WITH(test_file_comes_back_as_it_was_written, make_folder, remove_folder)
 {
     hy_cleanup_buf struct hy_buf b;
     char bytes[10000];
     struct stat st;
 
-    (void)state;
     hy_buf_init(&b, sizeof bytes);
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (char)(i * 7);
@@ -71,22 +70,20 @@ static void test_file_comes_back_as_it_was_written(void **state)
     assert_int_equal(st.st_mode & 0777, 0600);
 }
 
-static void test_file_read_holds_the_buffers_maximum(void **state)
+HY_TEST_WITH(test_file_read_holds_the_buffers_maximum, make_folder, remove_folder)
 {
     hy_cleanup_buf struct hy_buf b;
 
-    (void)state;
     hy_buf_init(&b, 9);
     assert_int_equal(hy_file_write(in_folder("f"), "0123456789", 10, 0600), 0);
     assert_int_equal(hy_file_read(in_folder("f"), &b), -ENOBUFS);
     assert_int_equal(hy_file_read("/dev/zero", &b), -ENOBUFS);
 }
 
-static void test_file_read_returns_the_errno(void **state)
+HY_TEST_WITH(test_file_read_returns_the_errno, make_folder, remove_folder)
 {
     hy_cleanup_buf struct hy_buf b;
 
-    (void)state;
     hy_buf_init(&b, 100);
     assert_int_equal(hy_file_read(in_folder("missing"), &b), -ENOENT);
     assert_int_equal(hy_file_read(folder, &b), -EISDIR);
@@ -95,13 +92,12 @@ static void test_file_read_returns_the_errno(void **state)
     assert_int_equal(b.len, 0);
 }
 
-static void test_file_write_does_not_follow_what_lies_in_its_way(void **state)
+HY_TEST_WITH(test_file_write_does_not_follow_what_lies_in_its_way, make_folder, remove_folder)
 {
     hy_cleanup_buf struct hy_buf b;
     char temporary[200];
     struct stat st;
 
-    (void)state;
     hy_buf_init(&b, 100);
     assert_int_equal(hy_file_write(in_folder("victim"), "safe", 4, 0644), 0);
     snprintf(temporary, sizeof temporary, "%s.%d.tmp", in_folder("key"), (int)getpid());
@@ -138,9 +134,8 @@ static int replace_a_file(void *arg)
 }
 
 /* The scenario disarms the seam, so this loop is its own: it ends when a run comes through. */
-static void test_file_write_is_all_or_nothing_whatever_fails(void **state)
+HY_TEST_WITH(test_file_write_is_all_or_nothing_whatever_fails, make_folder, remove_folder)
 {
-    (void)state;
     assert_int_equal(hy_file_write(in_folder("before"), "before", 6, 0600), 0);
     assert_int_equal(hy_file_write(in_folder("f"), "before", 6, 0600), 0);
     for (enum hy_seam seam = HY_SEAM_ALLOC; seam <= HY_SEAM_SYS; seam++) {
@@ -155,14 +150,13 @@ static void test_file_write_is_all_or_nothing_whatever_fails(void **state)
     }
 }
 
-static void test_write_all_continues_after_short_writes(void **state)
+HY_TEST(test_write_all_continues_after_short_writes)
 {
     hy_cleanup_free char *sent = hy_calloc(1, 1 << 20);
     size_t got = 0;
     int fds[2], status;
     pid_t pid;
 
-    (void)state;
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     pid = fork();
     assert_true(pid >= 0);
@@ -179,18 +173,16 @@ static void test_write_all_continues_after_short_writes(void **state)
     assert_int_equal(status, 0);
 }
 
-static void test_write_all_reports_a_full_disk(void **state)
+HY_TEST(test_write_all_reports_a_full_disk)
 {
     hy_cleanup_close int fd = open("/dev/full", O_WRONLY | O_CLOEXEC);
 
-    (void)state;
     assert_true(fd >= 0);
     assert_int_equal(hy_write_all(fd, "x", 1), -ENOSPC);
 }
 
-static void test_mkdirs_makes_all_that_is_missing_and_nothing_twice(void **state)
+HY_TEST_WITH(test_mkdirs_makes_all_that_is_missing_and_nothing_twice, make_folder, remove_folder)
 {
-    (void)state;
     assert_int_equal(hy_mkdirs(in_folder("a/b//c/"), 0700), 0);
     assert_true(is_there(in_folder("a/b/c")));
     assert_int_equal(hy_mkdirs(in_folder("a/b/c"), 0700), 0);
@@ -198,9 +190,8 @@ static void test_mkdirs_makes_all_that_is_missing_and_nothing_twice(void **state
     assert_int_equal(hy_mkdirs(".", 0700), 0);
 }
 
-static void test_mkdirs_reports_files_in_the_path(void **state)
+HY_TEST_WITH(test_mkdirs_reports_files_in_the_path, make_folder, remove_folder)
 {
-    (void)state;
     assert_int_equal(hy_file_write(in_folder("f"), "", 0, 0600), 0);
     assert_int_equal(hy_mkdirs(in_folder("f"), 0700), -ENOTDIR);
     assert_int_equal(hy_mkdirs(in_folder("f/g"), 0700), -ENOTDIR);
@@ -208,9 +199,8 @@ static void test_mkdirs_reports_files_in_the_path(void **state)
     assert_int_equal(hy_mkdirs("", 0700), -ENOENT);
 }
 
-static void test_remove_tree_never_follows_a_link(void **state)
+HY_TEST_WITH(test_remove_tree_never_follows_a_link, make_folder, remove_folder)
 {
-    (void)state;
     assert_int_equal(hy_mkdirs(in_folder("outside/deep"), 0700), 0);
     assert_int_equal(hy_mkdirs(in_folder("tree/a/b"), 0700), 0);
     assert_int_equal(hy_file_write(in_folder("tree/a/f"), "x", 1, 0400), 0);
@@ -277,9 +267,8 @@ int rmdir(const char *path)
     return unlinkat(AT_FDCWD, path, AT_REMOVEDIR);
 }
 
-static void test_remove_tree_is_not_led_out_by_a_link_that_is_swapped_in(void **state)
+HY_TEST_WITH(test_remove_tree_is_not_led_out_by_a_link_that_is_swapped_in, make_folder, remove_folder)
 {
-    (void)state;
     snprintf(swapped[0], sizeof swapped[0], "%s/tree/a", folder);
     snprintf(swapped[1], sizeof swapped[1], "%s/link", folder);
     snprintf(swapped[2], sizeof swapped[2], "%s/away", folder);
@@ -298,11 +287,10 @@ static void test_remove_tree_is_not_led_out_by_a_link_that_is_swapped_in(void **
     }
 }
 
-static void test_remove_tree_at_removes_only_what_was_opened(void **state)
+HY_TEST_WITH(test_remove_tree_at_removes_only_what_was_opened, make_folder, remove_folder)
 {
     int above = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC), fd;
 
-    (void)state;
     make_files(in_folder("tree"), 3);
     make_files(in_folder("other"), 3);
     fd = open(in_folder("tree"), O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -336,12 +324,11 @@ static int remove_deep(void)
     return hy_remove_tree(in_folder("tree")) == 0 && !is_there(in_folder("tree")) ? 0 : 4;
 }
 
-static void test_remove_tree_has_no_depth_limit(void **state)
+HY_TEST_WITH(test_remove_tree_has_no_depth_limit, make_folder, remove_folder)
 {
     pid_t pid = fork();
     int status;
 
-    (void)state;
     if (pid == 0)
         _exit(remove_deep());
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -357,12 +344,11 @@ static int remove_with_mount(void)
     return hy_remove_tree(in_folder("tree")) == -EXDEV && count_files(in_folder("tree/a")) == 3 ? 0 : 2;
 }
 
-static void test_remove_tree_leaves_what_is_mounted_there(void **state)
+HY_TEST_WITH(test_remove_tree_leaves_what_is_mounted_there, make_folder, remove_folder)
 {
     pid_t pid;
     int status;
 
-    (void)state;
     hy_need_root("to mount a file system");
     assert_int_equal(hy_mkdirs(in_folder("tree/a"), 0700), 0);
     pid = fork();
@@ -372,9 +358,8 @@ static void test_remove_tree_leaves_what_is_mounted_there(void **state)
     assert_int_equal(status, 0);
 }
 
-static void test_remove_tree_of_nothing_is_fine(void **state)
+HY_TEST_WITH(test_remove_tree_of_nothing_is_fine, make_folder, remove_folder)
 {
-    (void)state;
     assert_int_equal(hy_remove_tree(in_folder("missing")), 0);
     assert_int_equal(hy_file_write(in_folder("f"), "", 0, 0600), 0);
     assert_int_equal(hy_remove_tree(in_folder("f/g")), -ENOTDIR);
@@ -395,32 +380,29 @@ static int make_and_remove(void *arg)
     return rc;
 }
 
-static void test_directories_succeed_or_fail_cleanly_at_every_fault(void **state)
+HY_TEST_WITH(test_directories_succeed_or_fail_cleanly_at_every_fault, make_folder, remove_folder)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, make_and_remove, NULL);
     hy_each_fault(HY_SEAM_SYS, make_and_remove, NULL);
     assert_int_equal(make_and_remove(NULL), 0);
 }
 
-static void test_path_join_puts_one_slash(void **state)
+HY_TEST(test_path_join_puts_one_slash)
 {
     hy_cleanup_free char *a = hy_path_join("a", "b"), *b = hy_path_join("/", "b"),
                          *c = hy_path_join("a/", "b");
 
-    (void)state;
     assert_string_equal(a, "a/b");
     assert_string_equal(b, "/b");
     assert_string_equal(c, "a/b");
 }
 
-static void test_runtime_dir_is_the_users_alone(void **state)
+HY_TEST_WITH(test_runtime_dir_is_the_users_alone, make_folder, remove_folder)
 {
     hy_cleanup_free char *path = NULL, *again = NULL, *refused = NULL;
     struct hy_err err = {0};
     struct stat st;
 
-    (void)state;
     setenv("XDG_RUNTIME_DIR", folder, 1);
     path = hy_runtime_dir(&err);
     assert_string_equal(path, in_folder("hopyard"));
@@ -441,12 +423,11 @@ static void test_runtime_dir_is_the_users_alone(void **state)
     unsetenv("XDG_RUNTIME_DIR");
 }
 
-static void test_runtime_dir_is_not_a_link_somebody_laid(void **state)
+HY_TEST_WITH(test_runtime_dir_is_not_a_link_somebody_laid, make_folder, remove_folder)
 {
     hy_cleanup_free char *refused = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(mkdir(in_folder("elsewhere"), 0700), 0);
     assert_int_equal(symlink("elsewhere", in_folder("hopyard")), 0);
     setenv("XDG_RUNTIME_DIR", folder, 1);
@@ -457,12 +438,11 @@ static void test_runtime_dir_is_not_a_link_somebody_laid(void **state)
 }
 
 /* Not even by root: it would open its sockets in a folder of that user's. */
-static void test_runtime_dir_of_another_user_is_refused(void **state)
+HY_TEST_WITH(test_runtime_dir_of_another_user_is_refused, make_folder, remove_folder)
 {
     hy_cleanup_free char *refused = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     hy_need_root("to give files away");
     assert_int_equal(mkdir(in_folder("hopyard"), 0700), 0);
     assert_int_equal(chown(in_folder("hopyard"), 65534, 65534), 0);
@@ -484,9 +464,8 @@ static int find_the_runtime_dir(void *arg)
     return path ? 0 : err.code;
 }
 
-static void test_runtime_dir_has_a_message_for_every_fault(void **state)
+HY_TEST_WITH(test_runtime_dir_has_a_message_for_every_fault, make_folder, remove_folder)
 {
-    (void)state;
     setenv("XDG_RUNTIME_DIR", in_folder("not/there"), 1);
     hy_each_fault(HY_SEAM_ALLOC, find_the_runtime_dir, NULL);
     hy_each_fault(HY_SEAM_SYS, find_the_runtime_dir, NULL);
@@ -501,12 +480,11 @@ static int create_below(const char *path)
     return fd < 0 ? fd : 0;
 }
 
-static void test_a_path_below_never_leads_out(void **state)
+HY_TEST_WITH(test_a_path_below_never_leads_out, make_folder, remove_folder)
 {
     static const char *const inside[] = {"a", "b/c", "..a", "a..", ".a/b", "d/...", "a b/\n"};
     static const char *const outside[] = {"", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/..", "a/../b", "./a", "a/./b"};
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(inside); i++) {
         assert_int_equal(create_below(inside[i]), 0);
         assert_true(is_there(in_folder(inside[i])));
@@ -515,11 +493,10 @@ static void test_a_path_below_never_leads_out(void **state)
         assert_int_not_equal(create_below(outside[i]), 0);
 }
 
-static void test_a_path_below_follows_no_link(void **state)
+HY_TEST_WITH(test_a_path_below_follows_no_link, make_folder, remove_folder)
 {
     hy_cleanup_buf struct hy_buf b;
 
-    (void)state;
     hy_buf_init(&b, 100);
     assert_int_equal(hy_file_write(in_folder("victim"), "safe", 4, 0600), 0);
     assert_int_equal(symlink("/tmp", in_folder("out")), 0);
@@ -538,11 +515,10 @@ static int extend_below(const char *path, off_t offset, const char *text)
     return fd < 0 ? fd : hy_write_all(fd, text, strlen(text));
 }
 
-static void test_extend_below_continues_at_the_offset(void **state)
+HY_TEST_WITH(test_extend_below_continues_at_the_offset, make_folder, remove_folder)
 {
     hy_cleanup_buf struct hy_buf b;
 
-    (void)state;
     hy_buf_init(&b, 100);
     assert_int_equal(hy_file_write(in_folder("a"), "0123456789", 10, 0600), 0);
     assert_int_equal(symlink("a", in_folder("link")), 0);
@@ -574,11 +550,10 @@ static mode_t mode_of(const char *name)
     return st.st_mode & 0777;
 }
 
-static void test_an_own_dir_is_at_most_readable_by_others(void **state)
+HY_TEST_WITH(test_an_own_dir_is_at_most_readable_by_others, make_folder, remove_folder)
 {
     mode_t before = umask(0);
 
-    (void)state;
     assert_int_equal(own_folder("run", "a/b", NULL), 0);
     umask(before);
     assert_int_equal(own_folder("run", "a/b", NULL), 0); /* it is there already */
@@ -587,11 +562,10 @@ static void test_an_own_dir_is_at_most_readable_by_others(void **state)
     assert_int_equal(mode_of("run/a/b"), 0755);
 }
 
-static void test_an_own_dir_is_neither_a_link_nor_a_file(void **state)
+HY_TEST_WITH(test_an_own_dir_is_neither_a_link_nor_a_file, make_folder, remove_folder)
 {
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(mkdir(in_folder("run"), 0755), 0);
     assert_int_equal(mkdir(in_folder("elsewhere"), 0755), 0);
     assert_int_equal(symlink("../elsewhere", in_folder("run/link")), 0);
@@ -617,12 +591,11 @@ static void find_own_folders(void)
     _exit(own_folder("run", "theirs/a", NULL) == -EPERM && own_folder("their_run", "a", NULL) == -EPERM ? 0 : 2);
 }
 
-static void test_an_own_dir_does_not_belong_to_another_user(void **state)
+HY_TEST_WITH(test_an_own_dir_does_not_belong_to_another_user, make_folder, remove_folder)
 {
     int status = -1;
     pid_t pid;
 
-    (void)state;
     hy_need_root("to become another user");
     assert_int_equal(chmod(folder, 0777), 0);
     assert_int_equal(mkdir(in_folder("run"), 0777), 0);
@@ -648,9 +621,8 @@ static int make_own_folder(void *arg)
     return own_folder("run", "a/b", NULL);
 }
 
-static void test_an_own_dir_fails_cleanly(void **state)
+HY_TEST_WITH(test_an_own_dir_fails_cleanly, make_folder, remove_folder)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, make_own_folder, NULL);
     hy_each_fault(HY_SEAM_SYS, make_own_folder, NULL);
 }
@@ -668,13 +640,12 @@ static int open_sparse(const char *name, const unsigned *blocks, size_t n, unsig
     return fd;
 }
 
-static void test_only_the_data_of_a_sparse_file_is_found(void **state)
+HY_TEST_WITH(test_only_the_data_of_a_sparse_file_is_found, make_folder, remove_folder)
 {
     static const unsigned blocks[] = {2, 3, 7};
     hy_cleanup_close int fd = open_sparse("sparse", blocks, HY_COUNT(blocks), 16);
     uint64_t at = 0, start, end, bytes = 0;
 
-    (void)state;
     while (hy_next_data(fd, at, 16 * BLOCK, 65536, &start, &end)) {
         assert_true(start >= at && end > start && end <= 16 * BLOCK);
         bytes += end - start;
@@ -698,58 +669,17 @@ static int find_data(void *arg)
     return 0;
 }
 
-static void test_without_knowledge_of_holes_all_is_data(void **state)
+HY_TEST_WITH(test_without_knowledge_of_holes_all_is_data, make_folder, remove_folder)
 {
     static const unsigned blocks[] = {1};
     hy_cleanup_close int fd = open_sparse("sparse", blocks, 1, 4);
     int ends[2];
     uint64_t start, end;
 
-    (void)state;
     hy_each_fault(HY_SEAM_SYS, find_data, &fd);
     assert_int_equal(pipe(ends), 0); /* cannot seek at all */
     assert_int_equal(hy_next_data(ends[0], 10, 100, 1, &start, &end), 1);
     assert_true(start == 10 && end == 100);
     close(ends[0]);
     close(ends[1]);
-}
-
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_file_comes_back_as_it_was_written),
-        IN_FOLDER(test_file_read_holds_the_buffers_maximum),
-        IN_FOLDER(test_file_read_returns_the_errno),
-        IN_FOLDER(test_file_write_does_not_follow_what_lies_in_its_way),
-        IN_FOLDER(test_file_write_is_all_or_nothing_whatever_fails),
-        cmocka_unit_test(test_write_all_continues_after_short_writes),
-        cmocka_unit_test(test_write_all_reports_a_full_disk),
-        IN_FOLDER(test_mkdirs_makes_all_that_is_missing_and_nothing_twice),
-        IN_FOLDER(test_mkdirs_reports_files_in_the_path),
-        IN_FOLDER(test_remove_tree_never_follows_a_link),
-        IN_FOLDER(test_remove_tree_is_not_led_out_by_a_link_that_is_swapped_in),
-        IN_FOLDER(test_remove_tree_at_removes_only_what_was_opened),
-        IN_FOLDER(test_remove_tree_has_no_depth_limit),
-        IN_FOLDER(test_remove_tree_leaves_what_is_mounted_there),
-        IN_FOLDER(test_remove_tree_of_nothing_is_fine),
-        IN_FOLDER(test_extend_below_continues_at_the_offset),
-        IN_FOLDER(test_an_own_dir_is_at_most_readable_by_others),
-        IN_FOLDER(test_an_own_dir_is_neither_a_link_nor_a_file),
-        IN_FOLDER(test_an_own_dir_does_not_belong_to_another_user),
-        IN_FOLDER(test_an_own_dir_fails_cleanly),
-        IN_FOLDER(test_only_the_data_of_a_sparse_file_is_found),
-        IN_FOLDER(test_without_knowledge_of_holes_all_is_data),
-        IN_FOLDER(test_directories_succeed_or_fail_cleanly_at_every_fault),
-        cmocka_unit_test(test_path_join_puts_one_slash),
-        IN_FOLDER(test_runtime_dir_is_the_users_alone),
-        IN_FOLDER(test_runtime_dir_is_not_a_link_somebody_laid),
-        IN_FOLDER(test_runtime_dir_of_another_user_is_refused),
-        IN_FOLDER(test_runtime_dir_has_a_message_for_every_fault),
-        IN_FOLDER(test_a_path_below_never_leads_out),
-        IN_FOLDER(test_a_path_below_follows_no_link),
-    };
-
-    return cmocka_run_group_tests_name("file", tests, NULL, NULL);
 }

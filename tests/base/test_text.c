@@ -17,40 +17,36 @@
 
 /* --- errors ------------------------------------------------------------- */
 
-static void test_err_set_writes_the_sentence_and_returns_the_code(void **state)
+HY_TEST(test_err_set_writes_the_sentence_and_returns_the_code)
 {
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(hy_err_set(&err, -EINVAL, "no list for '%s'; give values", "lr"), -EINVAL);
     assert_int_equal(err.code, -EINVAL);
     assert_string_equal(err.text, "no list for 'lr'; give values");
 }
 
-static void test_err_may_be_null(void **state)
+HY_TEST(test_err_may_be_null)
 {
-    (void)state;
     assert_int_equal(hy_err_set(NULL, -EINVAL, "unread"), -EINVAL);
     assert_int_equal(hy_err_sys(NULL, -ENOENT, "unread"), -ENOENT);
     assert_true(hy_err_wrap(NULL, "unread") < 0);
 }
 
-static void test_err_sys_ends_with_the_reason(void **state)
+HY_TEST(test_err_sys_ends_with_the_reason)
 {
     struct hy_err err;
 
-    (void)state;
     assert_int_equal(hy_err_sys(&err, -ENOENT, "cannot read '%s'", "x.json"), -ENOENT);
     assert_string_equal(err.text, "cannot read 'x.json': No such file or directory");
 }
 
-static void test_err_sys_keeps_the_reason_behind_a_very_long_path(void **state)
+HY_TEST(test_err_sys_keeps_the_reason_behind_a_very_long_path)
 {
     static const char reason[] = ": No such file or directory";
     struct hy_err err;
     char path[4096];
 
-    (void)state;
     memset(path, 'p', sizeof path);
     path[sizeof path - 1] = '\0';
     hy_err_sys(&err, -ENOENT, "cannot read '%s'", path);
@@ -58,22 +54,20 @@ static void test_err_sys_keeps_the_reason_behind_a_very_long_path(void **state)
     assert_string_equal(err.text + strlen(err.text) - strlen(reason), reason);
 }
 
-static void test_err_wrap_puts_what_was_being_done_in_front(void **state)
+HY_TEST(test_err_wrap_puts_what_was_being_done_in_front)
 {
     struct hy_err err;
 
-    (void)state;
     hy_err_set(&err, -ENOEXEC, "cannot start './train'");
     assert_int_equal(hy_err_wrap(&err, "agent %d", 3), -ENOEXEC);
     assert_int_equal(hy_err_wrap(&err, "run %d", 12), -ENOEXEC);
     assert_string_equal(err.text, "run 12: agent 3: cannot start './train'");
 }
 
-static void test_err_wrapped_a_thousand_times_stays_within_its_room(void **state)
+HY_TEST(test_err_wrapped_a_thousand_times_stays_within_its_room)
 {
     struct hy_err err;
 
-    (void)state;
     hy_err_set(&err, -EIO, "it broke");
     for (int i = 0; i < 1000; i++)
         hy_err_wrap(&err, "level %d", i);
@@ -81,12 +75,11 @@ static void test_err_wrapped_a_thousand_times_stays_within_its_room(void **state
     assert_int_equal(strncmp(err.text, "level 999: level 998: ", 22), 0);
 }
 
-static void test_err_is_one_line_of_utf8_whatever_it_names(void **state)
+HY_TEST(test_err_is_one_line_of_utf8_whatever_it_names)
 {
     struct hy_err err;
     char wide[1200] = "";
 
-    (void)state;
     hy_err_set(&err, -EINVAL, "unknown name '%s'", "a\nb\x7f\xff\x1b[31mü");
     assert_string_equal(err.text, "unknown name 'a?b???[31mü'");
     for (int i = 0; i < 400; i++)
@@ -101,12 +94,11 @@ static void test_err_is_one_line_of_utf8_whatever_it_names(void **state)
 
 /* --- text --------------------------------------------------------------- */
 
-static void test_text_double_is_the_whole_string(void **state)
+HY_TEST(test_text_double_is_the_whole_string)
 {
     static const char *const bad[] = {"", " 1", "1 ", "1x", "abc", "1,5", "--1", "1e", "0.1.2"};
     double v = 0;
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(bad); i++)
         assert_int_equal(hy_parse_double(bad[i], &v), -EINVAL);
     assert_int_equal(hy_parse_double("1e999", &v), -ERANGE);
@@ -120,7 +112,7 @@ static void test_text_double_is_the_whole_string(void **state)
     assert_true(isinf(v) && v < 0);
 }
 
-static void test_json_numbers_end_where_their_grammar_does(void **state)
+HY_TEST(test_json_numbers_end_where_their_grammar_does)
 {
     static const struct {
         const char *text;
@@ -131,15 +123,13 @@ static void test_json_numbers_end_where_their_grammar_does(void **state)
         {"+1", 0},    {"inf", 0},  {"nan", 0},    {"0x10", 1},   {"1.e5", 1},    {"-a", 0},    {"10 ", 2},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         if (hy_json_number_len(cases[i].text) != cases[i].len)
             fail_msg("'%s': %zu", cases[i].text, hy_json_number_len(cases[i].text));
 }
 
-static void test_json_numbers_fit_where_readers_can_hold_them(void **state)
+HY_TEST(test_json_numbers_fit_where_readers_can_hold_them)
 {
-    (void)state;
     assert_true(hy_json_number_fits("9223372036854775807", 19));
     assert_true(hy_json_number_fits("-9223372036854775808", 20));
     assert_false(hy_json_number_fits("9223372036854775808", 19));
@@ -149,12 +139,11 @@ static void test_json_numbers_fit_where_readers_can_hold_them(void **state)
     assert_true(hy_json_number_fits("1e-999", 6));
 }
 
-static void test_text_u64_has_digits_only(void **state)
+HY_TEST(test_text_u64_has_digits_only)
 {
     static const char *const bad[] = {"", "-1", "+1", " 1", "1 ", "0x10", "1.0", "one"};
     uint64_t v = 0;
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(bad); i++)
         assert_int_equal(hy_parse_u64(bad[i], &v), -EINVAL);
     assert_int_equal(hy_parse_u64("18446744073709551616", &v), -ERANGE);
@@ -164,7 +153,7 @@ static void test_text_u64_has_digits_only(void **state)
     assert_true(v == 7);
 }
 
-static void test_text_sizes_are_powers_of_1024(void **state)
+HY_TEST(test_text_sizes_are_powers_of_1024)
 {
     static const struct {
         const char *text;
@@ -186,7 +175,6 @@ static void test_text_sizes_are_powers_of_1024(void **state)
                                       "0x10", "0X10", "nan", "inf", "4Gi B", "."};
     uint64_t v = 0;
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(good); i++) {
         assert_int_equal(hy_parse_size(good[i].text, &v), 0);
         assert_true(v == good[i].bytes);
@@ -196,7 +184,7 @@ static void test_text_sizes_are_powers_of_1024(void **state)
     assert_int_equal(hy_parse_size("99999999T", &v), -ERANGE);
 }
 
-static void test_text_durations_are_seconds_unless_they_say(void **state)
+HY_TEST(test_text_durations_are_seconds_unless_they_say)
 {
     static const struct {
         const char *text;
@@ -208,7 +196,6 @@ static void test_text_durations_are_seconds_unless_they_say(void **state)
     static const char *const bad[] = {"", "h", "-1", "1 h", "1w", "1hh", "1H", "0x1", "nan"};
     int64_t v = 0;
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(good); i++) {
         assert_int_equal(hy_parse_duration(good[i].text, &v), 0);
         assert_true(v == good[i].ms);
@@ -218,11 +205,10 @@ static void test_text_durations_are_seconds_unless_they_say(void **state)
     assert_int_equal(hy_parse_duration("1e300d", &v), -ERANGE);
 }
 
-static void test_text_formats_counts_in_thousands(void **state)
+HY_TEST(test_text_formats_counts_in_thousands)
 {
     char out[32];
 
-    (void)state;
     assert_string_equal(hy_format_count(0, out, sizeof out), "0");
     assert_string_equal(hy_format_count(999, out, sizeof out), "999");
     assert_string_equal(hy_format_count(1000, out, sizeof out), "1,000");
@@ -230,11 +216,10 @@ static void test_text_formats_counts_in_thousands(void **state)
     assert_string_equal(hy_format_count(UINT64_MAX, out, sizeof out), "18,446,744,073,709,551,615");
 }
 
-static void test_text_formats_sizes_for_people(void **state)
+HY_TEST(test_text_formats_sizes_for_people)
 {
     char out[32];
 
-    (void)state;
     assert_string_equal(hy_format_size(0, out, sizeof out), "0 B");
     assert_string_equal(hy_format_size(1023, out, sizeof out), "1023 B");
     assert_string_equal(hy_format_size(1024, out, sizeof out), "1.0 KB");
@@ -243,11 +228,10 @@ static void test_text_formats_sizes_for_people(void **state)
     assert_string_equal(hy_format_size(UINT64_MAX, out, sizeof out), "16.0 EB");
 }
 
-static void test_text_formats_durations_for_people(void **state)
+HY_TEST(test_text_formats_durations_for_people)
 {
     char out[32];
 
-    (void)state;
     assert_string_equal(hy_format_duration(-5, out, sizeof out), "0.0s");
     assert_string_equal(hy_format_duration(449, out, sizeof out), "0.4s");
     assert_string_equal(hy_format_duration(12345, out, sizeof out), "12s");
@@ -257,7 +241,7 @@ static void test_text_formats_durations_for_people(void **state)
     assert_string_equal(hy_format_duration(273600000, out, sizeof out), "3d04h");
 }
 
-static void test_text_formats_doubles_as_people_write_them(void **state)
+HY_TEST(test_text_formats_doubles_as_people_write_them)
 {
     static const struct {
         double value;
@@ -290,17 +274,15 @@ static void test_text_formats_doubles_as_people_write_them(void **state)
     };
     char out[32];
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(golden); i++)
         assert_string_equal(hy_format_double(golden[i].value, out, sizeof out), golden[i].text);
 }
 
-static void test_text_doubles_read_back_as_themselves(void **state)
+HY_TEST(test_text_doubles_read_back_as_themselves)
 {
     struct hy_rng r;
     char out[32];
 
-    (void)state;
     hy_rng_seed(&r, 5, 0);
     for (int i = 0; i < 20000; i++) {
         union {
@@ -319,7 +301,7 @@ static void test_text_doubles_read_back_as_themselves(void **state)
     }
 }
 
-static void test_utf8_len_rejects_invalid_sequences(void **state)
+HY_TEST(test_utf8_len_rejects_invalid_sequences)
 {
     static const struct {
         const char *bytes;
@@ -342,19 +324,17 @@ static void test_utf8_len_rejects_invalid_sequences(void **state)
         {"\xe2\x82", 0},
     };
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++)
         assert_int_equal(hy_utf8_len(cases[i].bytes, strlen(cases[i].bytes)), cases[i].len);
     assert_int_equal(hy_utf8_len("", 0), 0);
     assert_int_equal(hy_utf8_len("\0", 1), 1);
 }
 
-static void test_text_for_a_terminal_has_no_control_characters(void **state)
+HY_TEST(test_text_for_a_terminal_has_no_control_characters)
 {
     static const char text[] = "é\n\t\r\x1b[2J\0\x7f\xff\xc2\x9b€\xe2\x82";
     hy_cleanup_buf struct hy_buf b;
 
-    (void)state;
     hy_buf_init(&b, 1000);
     assert_int_equal(hy_append_printable(&b, text, sizeof text - 1), 0);
     assert_string_equal(hy_buf_cstr(&b), "é\\n\\t\\r\\x1b[2J\\x00\\x7f\\xff\\xc2\\x9b€\\xe2\\x82");
@@ -364,11 +344,10 @@ static void test_text_for_a_terminal_has_no_control_characters(void **state)
 
 /* --- time --------------------------------------------------------------- */
 
-static void test_clock_writes_iso8601_in_utc(void **state)
+HY_TEST(test_clock_writes_iso8601_in_utc)
 {
     char text[40];
 
-    (void)state;
     hy_clock_iso8601(0, text, sizeof text);
     assert_string_equal(text, "1970-01-01T00:00:00.000Z");
     hy_clock_iso8601(1794717012345, text, sizeof text);
@@ -380,11 +359,10 @@ static void test_clock_writes_iso8601_in_utc(void **state)
     assert_true(strlen(text) < sizeof text);
 }
 
-static void test_monotonic_clock_never_decreases(void **state)
+HY_TEST(test_monotonic_clock_never_decreases)
 {
     int64_t last = hy_clock_ms();
 
-    (void)state;
     for (int i = 0; i < 100000; i++) {
         int64_t now = hy_clock_ms();
 
@@ -436,12 +414,11 @@ static void log_a_long_value(void)
     hy_info("value=%.*s", (int)sizeof value, value);
 }
 
-static void test_log_leaves_out_what_is_below_its_level(void **state)
+HY_TEST(test_log_leaves_out_what_is_below_its_level)
 {
     hy_cleanup_buf struct hy_buf b;
     const char *text;
 
-    (void)state;
     hy_buf_init(&b, 1 << 16);
     setenv("HOPYARD_LOG", "warn", 1);
     hy_log_init("agent");
@@ -457,12 +434,11 @@ static void test_log_leaves_out_what_is_below_its_level(void **state)
     unsetenv("HOPYARD_LOG");
 }
 
-static void test_log_values_cannot_forge_a_line(void **state)
+HY_TEST(test_log_values_cannot_forge_a_line)
 {
     hy_cleanup_buf struct hy_buf b;
     const char *text;
 
-    (void)state;
     hy_buf_init(&b, 1 << 16);
     hy_log_init("agent");
     text = logged(log_odd_values, &b);
@@ -470,12 +446,11 @@ static void test_log_values_cannot_forge_a_line(void **state)
     assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
 }
 
-static void test_log_cuts_a_long_line_and_ends_it(void **state)
+HY_TEST(test_log_cuts_a_long_line_and_ends_it)
 {
     hy_cleanup_buf struct hy_buf b;
     const char *text;
 
-    (void)state;
     hy_buf_init(&b, 1 << 16);
     hy_log_init("agent");
     text = logged(log_a_long_value, &b);
@@ -483,7 +458,7 @@ static void test_log_cuts_a_long_line_and_ends_it(void **state)
     assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
 }
 
-static void test_host_and_port_come_apart(void **state)
+HY_TEST(test_host_and_port_come_apart)
 {
     static const struct {
         const char *text, *host;
@@ -494,7 +469,6 @@ static void test_host_and_port_come_apart(void **state)
     char host[12], text[32];
     uint16_t port;
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(good); i++) {
         assert_int_equal(hy_parse_host_port(good[i].text, host, sizeof host, &port), 0);
         assert_string_equal(host, good[i].host);
@@ -505,48 +479,12 @@ static void test_host_and_port_come_apart(void **state)
         assert_int_equal(hy_parse_host_port(bad[i], host, sizeof host, &port), -EINVAL);
 }
 
-static void test_numbers_have_the_highest_byte_first_or_last(void **state)
+HY_TEST(test_numbers_have_the_highest_byte_first_or_last)
 {
     uint8_t bytes[3];
 
-    (void)state;
     hy_put_be(bytes, 0x010203, 3);
     assert_int_equal(bytes[0], 1);
     assert_int_equal(hy_get_be(bytes, 3), 0x010203);
     assert_int_equal(hy_get_le(bytes, 3), 0x030201);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_host_and_port_come_apart),
-        cmocka_unit_test(test_numbers_have_the_highest_byte_first_or_last),
-        cmocka_unit_test(test_err_set_writes_the_sentence_and_returns_the_code),
-        cmocka_unit_test(test_json_numbers_end_where_their_grammar_does),
-        cmocka_unit_test(test_json_numbers_fit_where_readers_can_hold_them),
-        cmocka_unit_test(test_err_may_be_null),
-        cmocka_unit_test(test_err_sys_ends_with_the_reason),
-        cmocka_unit_test(test_err_sys_keeps_the_reason_behind_a_very_long_path),
-        cmocka_unit_test(test_err_wrap_puts_what_was_being_done_in_front),
-        cmocka_unit_test(test_err_wrapped_a_thousand_times_stays_within_its_room),
-        cmocka_unit_test(test_err_is_one_line_of_utf8_whatever_it_names),
-        cmocka_unit_test(test_text_double_is_the_whole_string),
-        cmocka_unit_test(test_text_u64_has_digits_only),
-        cmocka_unit_test(test_text_sizes_are_powers_of_1024),
-        cmocka_unit_test(test_text_durations_are_seconds_unless_they_say),
-        cmocka_unit_test(test_text_formats_counts_in_thousands),
-        cmocka_unit_test(test_text_formats_sizes_for_people),
-        cmocka_unit_test(test_text_formats_durations_for_people),
-        cmocka_unit_test(test_text_formats_doubles_as_people_write_them),
-        cmocka_unit_test(test_text_doubles_read_back_as_themselves),
-        cmocka_unit_test(test_utf8_len_rejects_invalid_sequences),
-        cmocka_unit_test(test_text_for_a_terminal_has_no_control_characters),
-        cmocka_unit_test(test_clock_writes_iso8601_in_utc),
-        cmocka_unit_test(test_monotonic_clock_never_decreases),
-        cmocka_unit_test(test_log_leaves_out_what_is_below_its_level),
-        cmocka_unit_test(test_log_values_cannot_forge_a_line),
-        cmocka_unit_test(test_log_cuts_a_long_line_and_ends_it),
-    };
-
-    return cmocka_run_group_tests_name("text", tests, NULL, NULL);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The commands that read and remove runs: the whole program on a real store. */
+#include "support.h"
+
 #include "project_fixture.h"
 
 #include <errno.h>
@@ -49,13 +51,12 @@ static void assert_says(const char *text, const char *what)
         fail_msg("'%s' does not say '%s'", text, what);
 }
 
-static void test_a_run_without_its_driver_is_interrupted(void **state)
+HY_TEST(test_a_run_without_its_driver_is_interrupted)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     hy_cleanup_free char *ls = say(y, 0, WORDS("ls")), *show = say(y, 0, WORDS("show", (char *)"digits"));
     hy_cleanup_free char *stop = say(y, 0, WORDS("stop")), *attach = say(y, 1, WORDS("attach", (char *)"1"));
 
-    (void)state;
     assert_says(ls, "interrupted");
     assert_says(ls, "2/5 (1 failed)");
     assert_says(ls, "v=0.75");
@@ -68,14 +69,13 @@ static void test_a_run_without_its_driver_is_interrupted(void **state)
     project_free(y);
 }
 
-static void test_show_lists_the_best_trials_and_counts_the_rest(void **state)
+HY_TEST(test_show_lists_the_best_trials_and_counts_the_rest)
 {
     struct project_fixture *y = project_new(HY_RUN_DONE);
     hy_cleanup_free char *show = say(y, 0, WORDS("show", (char *)"--trials", (char *)"2"));
     hy_cleanup_free char *all = say(y, 0, WORDS("show", (char *)"--trials=all", (char *)"--by-number"));
     hy_cleanup_free char *none = say(y, 2, WORDS("show", (char *)"--trials", (char *)"0"));
 
-    (void)state;
     assert_says(show, "x=2");
     assert_true(strstr(show, "x=2") < strstr(show, "x=1"));
     assert_says(show, "and 2 more: use --trials all");
@@ -86,7 +86,7 @@ static void test_show_lists_the_best_trials_and_counts_the_rest(void **state)
     project_free(y);
 }
 
-static void test_json_output_is_valid_json(void **state)
+HY_TEST(test_json_output_is_valid_json)
 {
     struct project_fixture *y = project_new(HY_RUN_DONE);
     hy_cleanup_free char *ls = say(y, 0, WORDS("ls", (char *)"--json")),
@@ -95,7 +95,6 @@ static void test_json_output_is_valid_json(void **state)
     hy_cleanup_json json_t *runs = json_loads(ls, 0, NULL), *shown = json_loads(show, 0, NULL),
                            *b = json_loads(best, 0, NULL);
 
-    (void)state;
     assert_int_equal(json_array_size(runs), 1);
     assert_string_equal(json_string_value(json_object_get(json_array_get(runs, 0), "state")), "done");
     assert_int_equal(json_array_size(json_object_get(shown, "trials")), 4);
@@ -105,13 +104,12 @@ static void test_json_output_is_valid_json(void **state)
     project_free(y);
 }
 
-static void test_attach_shows_an_ended_run_from_the_store(void **state)
+HY_TEST(test_attach_shows_an_ended_run_from_the_store)
 {
     struct project_fixture *y = project_new(HY_RUN_DONE);
     hy_cleanup_free char *plain = say(y, 1, WORDS("attach")),
                          *json = say(y, 1, WORDS("attach", (char *)"--json"));
 
-    (void)state;
     assert_says(plain, "run 1 digits: 5 trials, seed 7");
     assert_says(plain, "[2/5] trial 2 done  x=2  v=0.75  1.0s");
     assert_says(plain, "[3/5] trial 3 failed  x=3  1.0s  exit status 3");
@@ -120,7 +118,7 @@ static void test_attach_shows_an_ended_run_from_the_store(void **state)
     project_free(y);
 }
 
-static void test_logs_prints_only_the_given_trial(void **state)
+HY_TEST(test_logs_prints_only_the_given_trial)
 {
     struct project_fixture *y = project_new(HY_RUN_DONE);
     hy_cleanup_free char *one = say(y, 0, WORDS("logs", (char *)"1", (char *)"2", (char *)"--stdout"));
@@ -129,7 +127,6 @@ static void test_logs_prints_only_the_given_trial(void **state)
     hy_cleanup_free char *none = say(y, 1, WORDS("logs", (char *)"1", (char *)"9"));
     hy_cleanup_free char *bad = say(y, 2, WORDS("logs", (char *)"1", (char *)"x"));
 
-    (void)state;
     assert_string_equal(one, "even\n");
     assert_string_equal(
         all, "1 | odd\n1 ! trouble\n2 | even\n2 ! trouble\n3 | odd\n3 ! trouble\n4 | even\n4 ! trouble\n");
@@ -139,25 +136,23 @@ static void test_logs_prints_only_the_given_trial(void **state)
     project_free(y);
 }
 
-static void test_logs_follow_reports_an_interrupted_run(void **state)
+HY_TEST(test_logs_follow_reports_an_interrupted_run)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     hy_cleanup_free char *follow = say(y, 1, WORDS("logs", (char *)"1", (char *)"4", (char *)"-f"));
 
-    (void)state;
     assert_says(follow, "even\ntrouble");
     assert_says(follow, "run 1 was interrupted");
     project_free(y);
 }
 
-static void test_rm_removes_the_run_and_its_logs(void **state)
+HY_TEST(test_rm_removes_the_run_and_its_logs)
 {
     struct project_fixture *y = project_new(HY_RUN_DONE);
     hy_cleanup_free char *rm = say(y, 0, WORDS("rm", (char *)"digits")), *ls = say(y, 0, WORDS("ls"));
     hy_cleanup_free char *again = say(y, 1, WORDS("rm", (char *)"1"));
     hy_cleanup_free char *app = hy_path_join(y->project, "Logs/TensorFlow/local-1");
 
-    (void)state;
     assert_says(rm, "run 1 was removed");
     assert_says(ls, "This project has no runs yet");
     assert_says(again, "no run");
@@ -165,14 +160,13 @@ static void test_rm_removes_the_run_and_its_logs(void **state)
     project_free(y);
 }
 
-static void test_rm_refuses_a_running_run(void **state)
+HY_TEST(test_rm_refuses_a_running_run)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     struct hy_err err = {0};
     int lock = hy_store_run_lock(y->store, y->run, &err);
     hy_cleanup_free char *rm = NULL, *resume = NULL;
 
-    (void)state;
     assert_true(lock >= 0);
     rm = say(y, 1, WORDS("rm", (char *)"-f", (char *)"1"));
     resume = say(y, 1, WORDS("resume", (char *)"1"));
@@ -190,7 +184,7 @@ static int is_removable(const char *project, const char *logdir)
     return hy_logdir_open(project, logdir, &dir) == 0;
 }
 
-static void test_rm_does_not_follow_a_path_that_changed_after_the_check(void **state)
+HY_TEST(test_rm_does_not_follow_a_path_that_changed_after_the_check)
 {
     char *project = make_directory();
     hy_cleanup_free char *good = hy_path_join(project, "Logs/TensorFlow/a/1"), *token = hy_path_join(good, ".token");
@@ -199,7 +193,6 @@ static void test_rm_does_not_follow_a_path_that_changed_after_the_check(void **s
     hy_cleanup_free char *precious = hy_path_join(theirs, ".token"), *moved = hy_path_join(away, "1");
     hy_cleanup_logdir struct hy_logdir dir = HY_LOGDIR_NONE;
 
-    (void)state;
     assert_int_equal(hy_mkdirs(good, 0700), 0);
     assert_int_equal(hy_mkdirs(theirs, 0700), 0);
     assert_int_equal(hy_file_write(token, "", 0, 0600), 0);
@@ -214,7 +207,7 @@ static void test_rm_does_not_follow_a_path_that_changed_after_the_check(void **s
     remove_directory(project);
 }
 
-static void test_rm_removes_only_log_directories_of_runs(void **state)
+HY_TEST(test_rm_removes_only_log_directories_of_runs)
 {
     static const char *const bad[] = {"",
                                       "/",
@@ -231,7 +224,6 @@ static void test_rm_removes_only_log_directories_of_runs(void **state)
     hy_cleanup_free char *other = hy_path_join(project, "other/a/1"),
                          *link = hy_path_join(project, "Logs/TensorFlow/a/link");
 
-    (void)state;
     assert_int_equal(hy_mkdirs(inner, 0700), 0);
     assert_int_equal(hy_mkdirs(other, 0700), 0);
     assert_int_equal(symlink(other, link), 0);
@@ -250,7 +242,7 @@ static void test_rm_removes_only_log_directories_of_runs(void **state)
     remove_directory(project);
 }
 
-static void test_unknown_commands_and_runs_are_reported(void **state)
+HY_TEST(test_unknown_commands_and_runs_are_reported)
 {
     struct project_fixture *y = project_new(HY_RUN_DONE);
     hy_cleanup_free char *command = say(y, 2, WORDS("shwo")), *run = say(y, 1, WORDS("show", (char *)"77"));
@@ -258,7 +250,6 @@ static void test_unknown_commands_and_runs_are_reported(void **state)
                          *help = say(y, 0, WORDS("ls", (char *)"--help")), *opposite = say(y, 2, WORDS("export")),
                          *other = say(y, 2, WORDS("rename"));
 
-    (void)state;
     assert_says(command, "did you mean 'show'?");
     assert_says(opposite, "unknown command 'export'; 'hopyard help' lists the commands"); /* not import */
     assert_says(other, "'hopyard help' lists the commands");                                   /* not resume */
@@ -268,13 +259,12 @@ static void test_unknown_commands_and_runs_are_reported(void **state)
     project_free(y);
 }
 
-static void test_a_project_without_a_store_has_no_runs(void **state)
+HY_TEST(test_a_project_without_a_store_has_no_runs)
 {
     struct project_fixture y = {.project = make_directory()};
     hy_cleanup_free char *ls = say(&y, 0, WORDS("ls")), *json = say(&y, 0, WORDS("ls", (char *)"--json"));
     hy_cleanup_free char *show = say(&y, 1, WORDS("show")), *directory = hy_path_join(y.project, ".hopyard");
 
-    (void)state;
     assert_says(ls, "This project has no runs yet");
     assert_string_equal(json, "[]\n");
     assert_true(*show);
@@ -304,12 +294,11 @@ static int read_history(void *arg)
     return rc;
 }
 
-static void test_an_unreadable_history_is_an_error_with_a_message(void **state)
+HY_TEST(test_an_unreadable_history_is_an_error_with_a_message)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(hy_store_note_add(y->store, y->run, &(struct hy_note_row){.time = 1, .text = "an agent has joined"}, &err), 0);
     assert_int_equal(hy_store_commit(y->store, &err), 0);
     hy_each_fault(HY_SEAM_ALLOC, read_history, y);
@@ -338,12 +327,11 @@ static int look_scenario(void *arg)
     return rc;
 }
 
-static void test_reading_commands_survive_faults(void **state)
+HY_TEST(test_reading_commands_survive_faults)
 {
     struct project_fixture *y = project_new(HY_RUN_DONE);
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC), out = dup(1), error = dup(2);
 
-    (void)state;
     fflush(stdout);
     dup2(null, 1);
     dup2(null, 2);
@@ -358,25 +346,8 @@ static void test_reading_commands_survive_faults(void **state)
     project_free(y);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_an_unreadable_history_is_an_error_with_a_message),
-        cmocka_unit_test(test_a_run_without_its_driver_is_interrupted),
-        cmocka_unit_test(test_show_lists_the_best_trials_and_counts_the_rest),
-        cmocka_unit_test(test_json_output_is_valid_json),
-        cmocka_unit_test(test_attach_shows_an_ended_run_from_the_store),
-        cmocka_unit_test(test_logs_prints_only_the_given_trial),
-        cmocka_unit_test(test_logs_follow_reports_an_interrupted_run),
-        cmocka_unit_test(test_rm_removes_the_run_and_its_logs),
-        cmocka_unit_test(test_rm_refuses_a_running_run),
-        cmocka_unit_test(test_rm_does_not_follow_a_path_that_changed_after_the_check),
-        cmocka_unit_test(test_rm_removes_only_log_directories_of_runs),
-        cmocka_unit_test(test_unknown_commands_and_runs_are_reported),
-        cmocka_unit_test(test_a_project_without_a_store_has_no_runs),
-        cmocka_unit_test(test_reading_commands_survive_faults),
-    };
-
     begin_plain();
-    return cmocka_run_group_tests(tests, make_runtime, remove_runtime);
+    return hy_run_tests(argc > 1 ? argv[1] : NULL, make_runtime, remove_runtime);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options, help, run specs and their environment; faults, in rendering too. */
+#include "support.h"
+
 #include "view/view_fixture.h"
 
 #include <errno.h>
@@ -31,7 +33,7 @@ static int parse(const char *command, char **words, struct hy_args *args, struct
     return hy_args_parse(hy_command_find(command), count_words(words), words, args, err);
 }
 
-static void test_options_are_parsed_in_every_spelling(void **state)
+HY_TEST(test_options_are_parsed_in_every_spelling)
 {
     char *words[] = {(char *)"--grid",
                      (char *)"a=1",
@@ -48,7 +50,6 @@ static void test_options_are_parsed_in_every_spelling(void **state)
     struct hy_err err = {0};
     size_t cursor = 0;
 
-    (void)state;
     assert_int_equal(parse("run", words, &args, &err), 0);
     assert_string_equal(hy_args_next(&args, "grid", &cursor), "a=1");
     assert_string_equal(hy_args_next(&args, "grid", &cursor), "b=2");
@@ -61,14 +62,13 @@ static void test_options_are_parsed_in_every_spelling(void **state)
     hy_args_done(&args);
 }
 
-static void test_words_and_short_options_may_be_mixed(void **state)
+HY_TEST(test_words_and_short_options_may_be_mixed)
 {
     char *words[] = {(char *)"digits", (char *)"-f", (char *)"7", NULL},
          *dash[] = {(char *)"--", (char *)"-f", NULL};
     struct hy_args args;
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(parse("logs", words, &args, &err), 0);
     assert_string_equal(hy_args_word(&args, 0), "digits");
     assert_string_equal(hy_args_word(&args, 1), "7");
@@ -81,7 +81,7 @@ static void test_words_and_short_options_may_be_mixed(void **state)
     hy_args_done(&args);
 }
 
-static void test_usage_errors_have_a_specific_message(void **state)
+HY_TEST(test_usage_errors_have_a_specific_message)
 {
     static const struct {
         const char *command, *words[4], *says;
@@ -101,7 +101,6 @@ static void test_usage_errors_have_a_specific_message(void **state)
         {"import", {NULL}, "hopyard import PATH"},
     };
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         struct hy_args args;
         struct hy_err err = {0};
@@ -112,22 +111,20 @@ static void test_usage_errors_have_a_specific_message(void **state)
     }
 }
 
-static void test_help_takes_precedence_over_missing_words(void **state)
+HY_TEST(test_help_takes_precedence_over_missing_words)
 {
     struct hy_args args;
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(parse("rm", WORDS("-h"), &args, &err), 0);
     assert_true(args.help);
     hy_args_done(&args);
 }
 
-static void test_edit_distance_counts_edits_and_transpositions(void **state)
+HY_TEST(test_edit_distance_counts_edits_and_transpositions)
 {
     char longer[100];
 
-    (void)state;
     memset(longer, 'x', sizeof longer - 1);
     longer[sizeof longer - 1] = '\0';
     assert_int_equal(hy_edit_distance("", ""), 0);
@@ -139,11 +136,10 @@ static void test_edit_distance_counts_edits_and_transpositions(void **state)
     assert_int_equal(hy_edit_distance(longer, "grid"), 64);
 }
 
-static void test_distant_names_are_not_suggested(void **state)
+HY_TEST(test_distant_names_are_not_suggested)
 {
     struct hy_guess guess;
 
-    (void)state;
     hy_guess_init(&guess, "tensor");
     hy_guess_offer(&guess, "grid");
     hy_guess_offer(&guess, "seed");
@@ -154,9 +150,8 @@ static void test_distant_names_are_not_suggested(void **state)
     assert_string_equal(guess.best, "seed");
 }
 
-static void test_help_lists_all_options_in_80_columns(void **state)
+HY_TEST(test_help_lists_all_options_in_80_columns)
 {
-    (void)state;
     for (const struct hy_command *c = hy_commands; c->name; c++) {
         hy_cleanup_out struct hy_out out = {0};
 
@@ -180,7 +175,7 @@ static int spec_of(char **words, Hy__RunSpec **ret, struct hy_err *err)
     return rc < 0 ? rc : hy_spec_new(&args, ret, err);
 }
 
-static void test_a_share_of_a_gpu_counts_in_hundredths_rounded_down(void **state)
+HY_TEST(test_a_share_of_a_gpu_counts_in_hundredths_rounded_down)
 {
     static const struct {
         const char *text;
@@ -188,7 +183,6 @@ static void test_a_share_of_a_gpu_counts_in_hundredths_rounded_down(void **state
     } cases[] = {{"0", 0},     {"0.01", 10},  {"0.29", 290}, {"0.3333333333333333", 330}, {"0.57", 570},
                  {"0.999", 990}, {"1", 1000}, {"1.0", 1000}, {"4", 4000},                 {"64", 64000}};
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         char *words[] = {(char *)"--gpus", (char *)cases[i].text, (char *)"--", (char *)"t", NULL};
         hy_cleanup_spec Hy__RunSpec *s = NULL;
@@ -200,7 +194,7 @@ static void test_a_share_of_a_gpu_counts_in_hundredths_rounded_down(void **state
     }
 }
 
-static void test_grid_options_become_a_run_spec(void **state)
+HY_TEST(test_grid_options_become_a_run_spec)
 {
     char *words[] = {(char *)"--grid",
                      (char *)"lr=0.1,0.01",
@@ -234,7 +228,6 @@ static void test_grid_options_become_a_run_spec(void **state)
     hy_cleanup_spec Hy__RunSpec *s = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     if (spec_of(words, &s, &err) < 0)
         fail_msg("%s", err.text);
     assert_int_equal(s->kind, HY__RUN_SPEC__KIND__GRID);
@@ -262,7 +255,7 @@ static void test_grid_options_become_a_run_spec(void **state)
     assert_string_equal(hy_spec_unused(s), "act=relu");
 }
 
-static void test_search_options_become_a_run_spec(void **state)
+HY_TEST(test_search_options_become_a_run_spec)
 {
     char *evolve[] = {(char *)"--evolve", (char *)"--population",
                       (char *)"10",       (char *)"--generations",
@@ -276,7 +269,6 @@ static void test_search_options_become_a_run_spec(void **state)
     hy_cleanup_spec Hy__RunSpec *random = NULL, *evolution = NULL, *once = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     if (spec_of(WORDS("--random", (char *)"50", (char *)"--space", (char *)"lr=log:1e-5..1e-1", (char *)"--",
                       (char *)"t", (char *)"{lr}"),
                 &random, &err) < 0)
@@ -298,7 +290,7 @@ static void test_search_options_become_a_run_spec(void **state)
     assert_int_equal(once->n_dims, 0);
 }
 
-static void test_invalid_run_options_are_refused_with_a_message(void **state)
+HY_TEST(test_invalid_run_options_are_refused_with_a_message)
 {
     static const struct {
         const char *words[12], *says;
@@ -345,7 +337,6 @@ static void test_invalid_run_options_are_refused_with_a_message(void **state)
         {{"--hosts", "a:0", "--", "t"}, "from 1 to 65536"},
     };
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         Hy__RunSpec *s = NULL;
         struct hy_err err = {0};
@@ -374,7 +365,7 @@ static int spec_of_file(const char *option, const char *bytes, size_t n, Hy__Run
     return rc;
 }
 
-static void test_values_may_be_read_from_a_file(void **state)
+HY_TEST(test_values_may_be_read_from_a_file)
 {
     static const struct {
         const char *option, *bytes, *text;
@@ -388,7 +379,6 @@ static void test_values_may_be_read_from_a_file(void **state)
     hy_cleanup_spec Hy__RunSpec *none = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         hy_cleanup_spec Hy__RunSpec *s = NULL;
 
@@ -400,25 +390,23 @@ static void test_values_may_be_read_from_a_file(void **state)
     assert_non_null(strstr(err.text, "contain a NUL byte"));
 }
 
-static void test_values_too_long_for_a_trial_are_refused(void **state)
+HY_TEST(test_values_too_long_for_a_trial_are_refused)
 {
     hy_cleanup_free char *text = hy_calloc(1, (120 << 10) + 2);
     hy_cleanup_spec Hy__RunSpec *fits = NULL, *none = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     memset(text, 'x', 120 << 10);
     assert_int_equal(spec_of_file("grid", text, (120 << 10) - 1, &fits, &err), 0);
     assert_int_equal(spec_of_file("grid", text, 120 << 10, &none, &err), -EINVAL);
     assert_non_null(strstr(err.text, "larger than 120 KB with 'x'"));
 }
 
-static void test_paired_lists_become_a_run_spec(void **state)
+HY_TEST(test_paired_lists_become_a_run_spec)
 {
     hy_cleanup_spec Hy__RunSpec *s = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     if (spec_of(WORDS("--grid", (char *)"a=[1, 2]", (char *)"--paired", (char *)"--grid", (char *)"b=3..4",
                       (char *)"--", (char *)"t"),
                 &s, &err) < 0)
@@ -427,7 +415,7 @@ static void test_paired_lists_become_a_run_spec(void **state)
     assert_int_equal(s->n_dims, 2);
 }
 
-static void test_a_misspelled_strategy_gets_a_suggestion(void **state)
+HY_TEST(test_a_misspelled_strategy_gets_a_suggestion)
 {
     char *words[] = {(char *)"--evolve", (char *)"--generations",
                      (char *)"1",        (char *)"--space",
@@ -438,18 +426,16 @@ static void test_a_misspelled_strategy_gets_a_suggestion(void **state)
     Hy__RunSpec *s = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(spec_of(words, &s, &err), -EINVAL);
     assert_non_null(strstr(err.text, "did you mean best1bin?"));
 }
 
-static void test_invalid_hosts_are_refused(void **state)
+HY_TEST(test_invalid_hosts_are_refused)
 {
     static const char *const bad[] = {
         "",    ",",       "a,",       ":4",       "a:",     "a:x",   "a:-1",  "a:65537", "-oProxyCommand=x",
         "a b", "fe80::1", "[fe80::1", "fe80::1]", "[::1]4", "a,a:2", "a:1:2", "'a'",     "a\nb"};
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(bad); i++) {
         Hy__RunSpec s = HY__RUN_SPEC__INIT;
         struct hy_err err = {0};
@@ -464,13 +450,12 @@ static void test_invalid_hosts_are_refused(void **state)
 
 /* ---- environment ------------------------------------------------------------------------------ */
 
-static void test_programs_are_found_like_in_a_shell(void **state)
+HY_TEST(test_programs_are_found_like_in_a_shell)
 {
     char *directory = make_directory();
     hy_cleanup_free char *list = hy_asprintf("/nowhere:%s", directory), *found = NULL, *again = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     write_text(directory, "train", "#!/bin/sh\n", 0700);
     write_text(directory, "train.py", "", 0600);
     assert_int_equal(hy_find_program("train", "/", list, &found, &err), 0);
@@ -487,7 +472,7 @@ static void test_programs_are_found_like_in_a_shell(void **state)
     remove_directory(directory);
 }
 
-static void test_first_line_returns_the_first_line_of_a_program(void **state)
+HY_TEST(test_first_line_returns_the_first_line_of_a_program)
 {
     char *two[] = {(char *)"printf", (char *)"one\ntwo\n", NULL}, *failing[] = {(char *)"false", NULL};
     char *missing[] = {(char *)"/nowhere/program", NULL}, *silent[] = {(char *)"true", NULL};
@@ -498,7 +483,6 @@ static void test_first_line_returns_the_first_line_of_a_program(void **state)
                          *nothing = hy_first_line(silent, NULL, later);
     hy_cleanup_free char *cut = hy_first_line(much, NULL, later);
 
-    (void)state;
     assert_string_equal(line, "one");
     assert_string_equal(nothing, "");
     assert_true(cut && strlen(cut) <= 1024);
@@ -508,33 +492,30 @@ static void test_first_line_returns_the_first_line_of_a_program(void **state)
     assert_null(hy_first_line(endless, NULL, hy_clock_ms() + 50)); /* killed with its descendants */
 }
 
-static void test_versions_contain_the_known_versions(void **state)
+HY_TEST(test_versions_contain_the_known_versions)
 {
     hy_cleanup_free char *text = hy_versions("/bin/train", hy_clock_ms() + 60000);
     hy_cleanup_json json_t *o = json_loads(text, 0, NULL);
 
-    (void)state;
     assert_string_equal(json_string_value(json_object_get(o, "hopyard")), HY_VERSION);
     assert_non_null(json_object_get(o, "kernel"));
     assert_non_null(json_object_get(o, "glibc"));
     assert_string_equal(json_string_value(json_object_get(o, "program")), "/bin/train");
 }
 
-static void test_a_directory_without_git_has_no_commit(void **state)
+HY_TEST(test_a_directory_without_git_has_no_commit)
 {
     char *directory = make_directory();
 
-    (void)state;
     assert_null(hy_git_commit(directory, hy_clock_ms() + 60000));
     remove_directory(directory);
 }
 
-static void test_the_environment_omits_variables_of_an_enclosing_trial(void **state)
+HY_TEST(test_the_environment_omits_variables_of_an_enclosing_trial)
 {
     hy_cleanup_spec Hy__RunSpec *s = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     setenv("HOPYARD_RESULT", "/outer", 1);
     setenv("HY_TEST_WORD", "kept", 1);
     assert_int_equal(spec_of(WORDS("--", (char *)"true"), &s, &err), 0);
@@ -551,12 +532,11 @@ static void test_the_environment_omits_variables_of_an_enclosing_trial(void **st
     }
 }
 
-static void test_a_missing_program_is_a_usage_error(void **state)
+HY_TEST(test_a_missing_program_is_a_usage_error)
 {
     hy_cleanup_spec Hy__RunSpec *s = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(spec_of(WORDS("--", (char *)"./nothing-here"), &s, &err), 0);
     assert_int_equal(hy_spec_add_environment(s, "/project", &err), -EINVAL);
     assert_int_equal(err.code, -EINVAL);
@@ -614,43 +594,16 @@ static int facts_scenario(void *arg)
     return line ? 0 : -EIO;
 }
 
-static void test_allocation_and_system_call_faults_are_handled(void **state)
+HY_TEST(test_allocation_and_system_call_faults_are_handled)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, describe_scenario, NULL);
     hy_each_fault(HY_SEAM_ALLOC, render_scenario, NULL);
     hy_each_fault(HY_SEAM_ALLOC, facts_scenario, NULL);
     hy_each_fault(HY_SEAM_SYS, facts_scenario, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_options_are_parsed_in_every_spelling),
-        cmocka_unit_test(test_words_and_short_options_may_be_mixed),
-        cmocka_unit_test(test_usage_errors_have_a_specific_message),
-        cmocka_unit_test(test_help_takes_precedence_over_missing_words),
-        cmocka_unit_test(test_edit_distance_counts_edits_and_transpositions),
-        cmocka_unit_test(test_distant_names_are_not_suggested),
-        cmocka_unit_test(test_a_share_of_a_gpu_counts_in_hundredths_rounded_down),
-        cmocka_unit_test(test_grid_options_become_a_run_spec),
-        cmocka_unit_test(test_search_options_become_a_run_spec),
-        cmocka_unit_test(test_invalid_run_options_are_refused_with_a_message),
-        cmocka_unit_test(test_values_may_be_read_from_a_file),
-        cmocka_unit_test(test_values_too_long_for_a_trial_are_refused),
-        cmocka_unit_test(test_paired_lists_become_a_run_spec),
-        cmocka_unit_test(test_a_misspelled_strategy_gets_a_suggestion),
-        cmocka_unit_test(test_invalid_hosts_are_refused),
-        cmocka_unit_test(test_programs_are_found_like_in_a_shell),
-        cmocka_unit_test(test_first_line_returns_the_first_line_of_a_program),
-        cmocka_unit_test(test_versions_contain_the_known_versions),
-        cmocka_unit_test(test_a_directory_without_git_has_no_commit),
-        cmocka_unit_test(test_the_environment_omits_variables_of_an_enclosing_trial),
-        cmocka_unit_test(test_a_missing_program_is_a_usage_error),
-        cmocka_unit_test(test_help_lists_all_options_in_80_columns),
-        cmocka_unit_test(test_allocation_and_system_call_faults_are_handled),
-    };
-
     begin_plain();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return hy_run_tests(argc > 1 ? argv[1] : NULL, NULL, NULL);
 }

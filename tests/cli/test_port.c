@@ -46,13 +46,12 @@ static void assert_taken(uint16_t wanted, const char *words)
         fail_msg("not '%s' but '%s'", words, err.text);
 }
 
-static void test_only_the_server_can_bind_a_reserved_port(void **state)
+HY_TEST(test_only_the_server_can_bind_a_reserved_port)
 {
     struct hy_port port = reserve(0);
     struct hy_port_owner who;
     int server;
 
-    (void)state;
     assert_true(port.number > 0);
     assert_false(hy_port_answers(port.number));
     hy_port_find_owner(port.number, &who);
@@ -69,12 +68,11 @@ static void test_only_the_server_can_bind_a_reserved_port(void **state)
     close(server);
 }
 
-static void test_the_owner_of_a_port_is_found(void **state)
+HY_TEST(test_the_owner_of_a_port_is_found)
 {
     static const in_addr_t addresses[] = {INADDR_LOOPBACK, INADDR_ANY};
     char words[64];
 
-    (void)state;
     snprintf(words, sizeof words, "in use by process %ld (test_port)", (long)getpid());
     for (size_t i = 0; i < HY_COUNT(addresses); i++) {
         struct hy_port port = reserve(0);
@@ -88,11 +86,10 @@ static void test_the_owner_of_a_port_is_found(void **state)
     }
 }
 
-static void test_a_released_port_can_be_reserved_again(void **state)
+HY_TEST(test_a_released_port_can_be_reserved_again)
 {
     struct hy_port port = reserve(0), again;
 
-    (void)state;
     hy_port_release(&port);
     hy_port_release(&port);
     again = reserve(port.number);
@@ -100,13 +97,12 @@ static void test_a_released_port_can_be_reserved_again(void **state)
     hy_port_release(&again);
 }
 
-static void test_a_port_in_time_wait_can_be_reserved(void **state)
+HY_TEST(test_a_port_in_time_wait_can_be_reserved)
 {
     struct hy_port port = reserve(0);
     struct sockaddr_in where = {.sin_family = AF_INET, .sin_port = htons(port.number)};
     int server = serve(port.number, INADDR_LOOPBACK), client = socket(AF_INET, SOCK_STREAM, 0), accepted;
 
-    (void)state;
     where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     hy_port_release(&port);
     assert_int_equal(connect(client, (struct sockaddr *)&where, sizeof where), 0);
@@ -117,16 +113,4 @@ static void test_a_port_in_time_wait_can_be_reserved(void **state)
     close(server);
     port = reserve(port.number);
     hy_port_release(&port);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_only_the_server_can_bind_a_reserved_port),
-        cmocka_unit_test(test_the_owner_of_a_port_is_found),
-        cmocka_unit_test(test_a_released_port_can_be_reserved_again),
-        cmocka_unit_test(test_a_port_in_time_wait_can_be_reserved),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

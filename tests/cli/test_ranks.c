@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Output of a training: live table, summary, output of its ranks, scaling. */
+#include "support.h"
+
 #include "view/view_fixture.h"
 
 #include <errno.h>
@@ -57,12 +59,11 @@ static Hy__Update *ended_training(void)
     return u;
 }
 
-static void test_the_live_table_lists_ranks_in_order(void **state)
+HY_TEST(test_the_live_table_lists_ranks_in_order)
 {
     struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
 
-    (void)state;
     hy_out_init(&out, &ascii80);
     assert_int_equal(hy_live_view_take(&board, training(), 1000), 0);
     assert_int_equal(hy_live_view_text(&board, &out, 2000, 0, NULL), 0);
@@ -75,12 +76,11 @@ static void test_the_live_table_lists_ranks_in_order(void **state)
     hy_live_view_done(&board);
 }
 
-static void test_the_summary_shows_the_first_failed_rank_and_its_last_lines(void **state)
+HY_TEST(test_the_summary_shows_the_first_failed_rank_and_its_last_lines)
 {
     struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
 
-    (void)state;
     hy_out_init(&out, &ascii80);
     assert_int_equal(hy_live_view_take(&board, ended_training(), 1000), 0);
     hy_live_view_take_first_failure(&board, rank_view(1, "failed", "exit status 1"),
@@ -96,13 +96,12 @@ static void test_the_summary_shows_the_first_failed_rank_and_its_last_lines(void
     hy_live_view_done(&board);
 }
 
-static void test_an_html_fragment_with_last_lines_is_one_line(void **state)
+HY_TEST(test_an_html_fragment_with_last_lines_is_one_line)
 {
     struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
     const char *html;
 
-    (void)state;
     hy_out_init(&out, &hy_html_style);
     assert_int_equal(hy_live_view_take(&board, ended_training(), 1000), 0);
     hy_live_view_take_first_failure(&board, rank_view(1, "failed", "exit status 1"),
@@ -117,13 +116,12 @@ static void test_an_html_fragment_with_last_lines_is_one_line(void **state)
     hy_live_view_done(&board);
 }
 
-static void test_text_lines_of_a_training_name_ranks(void **state)
+HY_TEST(test_text_lines_of_a_training_name_ranks)
 {
     struct hy_run_lines teller = {.seed = 7};
     hy_cleanup_out struct hy_out out = {0};
     Hy__Update *u = ended_training();
 
-    (void)state;
     hy_out_init(&out, &bare);
     assert_int_equal(hy_run_lines_update(&teller, u, &out), 0);
     assert_string_equal(text_of(&out),
@@ -134,7 +132,7 @@ static void test_text_lines_of_a_training_name_ranks(void **state)
     hy__update__free_unpacked(u, &hy_proto_memory);
 }
 
-static void test_resume_is_suggested_only_if_possible(void **state)
+HY_TEST(test_resume_is_suggested_only_if_possible)
 {
     static const struct {
         Hy__Resume how;
@@ -144,7 +142,6 @@ static void test_resume_is_suggested_only_if_possible(void **state)
                   ", experiment.resume(3, spark=spark)\n"},
                  {HY__RESUME__NEVER, "shows them\n", "hopyard logs 3 1\n"}};
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         hy_cleanup_out struct hy_out pipe = {0}, table = {0};
         struct hy_run_lines teller = {.seed = 7};
@@ -163,11 +160,10 @@ static void test_resume_is_suggested_only_if_possible(void **state)
     }
 }
 
-static void test_runs_that_cannot_be_resumed_are_recognized(void **state)
+HY_TEST(test_runs_that_cannot_be_resumed_are_recognized)
 {
     Hy__RunSpec spec = HY__RUN_SPEC__INIT;
 
-    (void)state;
     assert_int_equal(hy_run_resume(NULL), HY__RESUME__BY_PROGRAM);
     assert_int_equal(hy_run_resume(&spec), HY__RESUME__BY_PROGRAM);
     spec.engine = (char *)"spark";
@@ -178,13 +174,12 @@ static void test_runs_that_cannot_be_resumed_are_recognized(void **state)
     assert_int_equal(hy_run_resume(&spec), HY__RESUME__NEVER);
 }
 
-static void test_json_lines_contain_the_number_of_ranks(void **state)
+HY_TEST(test_json_lines_contain_the_number_of_ranks)
 {
     struct hy_run_lines teller = {.json = true};
     hy_cleanup_out struct hy_out out = {0};
     Hy__Update *u = training();
 
-    (void)state;
     hy_out_init(&out, &bare);
     assert_int_equal(hy_run_lines_update(&teller, u, &out), 0);
     assert_non_null(strstr(text_of(&out), "\"ranks\": 3"));
@@ -225,13 +220,12 @@ static void append_to(const char *directory, const char *name, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-static void test_lines_of_ranks_are_complete_and_shown_once(void **state)
+HY_TEST(test_lines_of_ranks_are_complete_and_shown_once)
 {
     hy_cleanup_out struct hy_out out = {0}, err = {0};
     struct hy_rank_output s;
     struct printing p;
 
-    (void)state;
     printing_begin(&p);
     hy_out_init(&out, &bare);
     hy_out_init(&err, &bare);
@@ -277,7 +271,7 @@ static void cluster_begin(struct cluster *c)
     c->spec.n_roles = HY_COUNT(names);
 }
 
-static void test_nodes_are_numbered_role_by_role(void **state)
+HY_TEST(test_nodes_are_numbered_role_by_role)
 {
     static const struct {
         const char *name;
@@ -289,7 +283,6 @@ static void test_nodes_are_numbered_role_by_role(void **state)
     char name[HY_NODE_NAME_MAX];
     struct cluster c;
 
-    (void)state;
     cluster_begin(&c);
     for (uint64_t i = 0; i < HY_COUNT(wanted); i++) {
         assert_string_equal(hy_node_name(&c.spec, i + 1, name), wanted[i].name);
@@ -306,7 +299,7 @@ static void test_nodes_are_numbered_role_by_role(void **state)
     assert_int_equal(hy_spec_ranks(&plain), 3);
 }
 
-static void test_lines_of_nodes_are_prefixed_with_their_names(void **state)
+HY_TEST(test_lines_of_nodes_are_prefixed_with_their_names)
 {
     hy_cleanup_out struct hy_out out = {0};
     hy_cleanup_free char *worker = NULL, *chief = NULL, *last = NULL;
@@ -314,7 +307,6 @@ static void test_lines_of_nodes_are_prefixed_with_their_names(void **state)
     struct printing p;
     struct cluster c;
 
-    (void)state;
     printing_begin(&p);
     cluster_begin(&c);
     hy_out_init(&out, &bare);
@@ -342,14 +334,13 @@ static void test_lines_of_nodes_are_prefixed_with_their_names(void **state)
     printing_end(&p);
 }
 
-static void test_output_of_a_restarted_rank_is_shown_from_its_start(void **state)
+HY_TEST(test_output_of_a_restarted_rank_is_shown_from_its_start)
 {
     hy_cleanup_out struct hy_out out = {0};
     hy_cleanup_free char *before = NULL, *after = NULL;
     struct hy_rank_output s;
     struct printing p;
 
-    (void)state;
     printing_begin(&p);
     hy_out_init(&out, &bare);
     append_to(p.ranks[0], "stdout", "of the first attempt\n");
@@ -368,14 +359,13 @@ static void test_output_of_a_restarted_rank_is_shown_from_its_start(void **state
     printing_end(&p);
 }
 
-static void test_a_late_client_sees_the_last_lines(void **state)
+HY_TEST(test_a_late_client_sees_the_last_lines)
 {
     hy_cleanup_out struct hy_out out = {0};
     struct hy_rank_output s;
     struct printing p;
     const char *text;
 
-    (void)state;
     printing_begin(&p);
     hy_out_init(&out, &bare);
     for (int i = 0; i < 1000; i++)
@@ -392,13 +382,12 @@ static void test_a_late_client_sees_the_last_lines(void **state)
     printing_end(&p);
 }
 
-static void test_an_overwritten_progress_bar_is_one_line(void **state)
+HY_TEST(test_an_overwritten_progress_bar_is_one_line)
 {
     hy_cleanup_out struct hy_out out = {0};
     struct hy_rank_output s;
     struct printing p;
 
-    (void)state;
     printing_begin(&p);
     hy_out_init(&out, &ascii80);
     assert_int_equal(hy_rank_output_init(&s, p.logdir, &(Hy__RunSpec){.ranks = 1}, true), 0);
@@ -419,7 +408,7 @@ static void test_an_overwritten_progress_bar_is_one_line(void **state)
     printing_end(&p);
 }
 
-static void test_a_backlog_is_shown_in_chunks(void **state)
+HY_TEST(test_a_backlog_is_shown_in_chunks)
 {
     static char line[1001];
     hy_cleanup_out struct hy_out out = {0};
@@ -427,7 +416,6 @@ static void test_a_backlog_is_shown_in_chunks(void **state)
     struct printing p;
     int rc, looks = 0;
 
-    (void)state;
     memset(line, 'x', 999);
     line[999] = '\n';
     printing_begin(&p);
@@ -445,12 +433,11 @@ static void test_a_backlog_is_shown_in_chunks(void **state)
     printing_end(&p);
 }
 
-static void test_last_lines_are_from_stderr_or_else_from_stdout(void **state)
+HY_TEST(test_last_lines_are_from_stderr_or_else_from_stdout)
 {
     struct printing p;
     char *text;
 
-    (void)state;
     printing_begin(&p);
     append_to(p.ranks[0], "stdout", "calm\n");
     append_to(p.ranks[0], "stderr", "1\n2\n3\n\033[2J4");
@@ -469,7 +456,7 @@ static void test_last_lines_are_from_stderr_or_else_from_stdout(void **state)
 
 /* ---- scaling ---------------------------------------------------------------------------- */
 
-static void test_scaling_doubles_ranks_up_to_the_maximum(void **state)
+HY_TEST(test_scaling_doubles_ranks_up_to_the_maximum)
 {
     static const struct {
         uint32_t most, steps[6];
@@ -477,7 +464,6 @@ static void test_scaling_doubles_ranks_up_to_the_maximum(void **state)
     } cases[] = {{1, {1}, 1}, {2, {1, 2}, 2}, {6, {1, 2, 4, 6}, 4}, {8, {1, 2, 4, 8}, 4}};
     uint32_t steps[HY_SCALING_STEPS];
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         assert_int_equal(hy_scaling_steps(cases[i].most, steps), cases[i].count);
         assert_memory_equal(steps, cases[i].steps, cases[i].count * sizeof steps[0]);
@@ -485,25 +471,23 @@ static void test_scaling_doubles_ranks_up_to_the_maximum(void **state)
     assert_int_equal(hy_scaling_steps(UINT32_MAX, steps), HY_SCALING_STEPS);
 }
 
-static void test_a_ranks_speed_is_the_median_without_the_first_value(void **state)
+HY_TEST(test_a_ranks_speed_is_the_median_without_the_first_value)
 {
     double one[] = {5}, some[] = {1, 100, 300, 200}, even[] = {1, 10, 20};
 
-    (void)state;
     assert_true(isnan(hy_scaling_median(NULL, 0)));
     assert_true(hy_scaling_median(one, 1) == 5);
     assert_true(hy_scaling_median(some, 4) == 200);
     assert_true(hy_scaling_median(even, 3) == 15);
 }
 
-static void test_the_plot_shows_the_gap_to_the_ideal_speed(void **state)
+HY_TEST(test_the_plot_shows_the_gap_to_the_ideal_speed)
 {
     struct hy_speed one = {.ranks = 1, .run = 3, .value = 1000, .reported = 1};
     struct hy_speed two = {.ranks = 2, .run = 4, .value = 1500, .reported = 2};
     struct hy_speed four = {.ranks = 4, .run = 5, .value = 4000, .reported = 3};
     hy_cleanup_out struct hy_out out = {0}, json = {0};
 
-    (void)state;
     hy_out_init(&out, &ascii80);
     hy_scaling_head(&out, "examples_per_second");
     hy_scaling_line(&out, &one, &one, 4);
@@ -559,11 +543,10 @@ static int stream_scenario(void *arg)
     return rc;
 }
 
-static void test_allocation_and_system_call_faults_are_handled(void **state)
+HY_TEST(test_allocation_and_system_call_faults_are_handled)
 {
     struct printing p;
 
-    (void)state;
     printing_begin(&p);
     append_to(p.ranks[0], "stdout", "one\ntwo\n");
     append_to(p.ranks[1], "stderr", "three\n");
@@ -573,30 +556,8 @@ static void test_allocation_and_system_call_faults_are_handled(void **state)
     printing_end(&p);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_live_table_lists_ranks_in_order),
-        cmocka_unit_test(test_the_summary_shows_the_first_failed_rank_and_its_last_lines),
-        cmocka_unit_test(test_an_html_fragment_with_last_lines_is_one_line),
-        cmocka_unit_test(test_text_lines_of_a_training_name_ranks),
-        cmocka_unit_test(test_resume_is_suggested_only_if_possible),
-        cmocka_unit_test(test_runs_that_cannot_be_resumed_are_recognized),
-        cmocka_unit_test(test_json_lines_contain_the_number_of_ranks),
-        cmocka_unit_test(test_lines_of_ranks_are_complete_and_shown_once),
-        cmocka_unit_test(test_nodes_are_numbered_role_by_role),
-        cmocka_unit_test(test_lines_of_nodes_are_prefixed_with_their_names),
-        cmocka_unit_test(test_output_of_a_restarted_rank_is_shown_from_its_start),
-        cmocka_unit_test(test_a_late_client_sees_the_last_lines),
-        cmocka_unit_test(test_an_overwritten_progress_bar_is_one_line),
-        cmocka_unit_test(test_a_backlog_is_shown_in_chunks),
-        cmocka_unit_test(test_last_lines_are_from_stderr_or_else_from_stdout),
-        cmocka_unit_test(test_scaling_doubles_ranks_up_to_the_maximum),
-        cmocka_unit_test(test_a_ranks_speed_is_the_median_without_the_first_value),
-        cmocka_unit_test(test_the_plot_shows_the_gap_to_the_ideal_speed),
-        cmocka_unit_test(test_allocation_and_system_call_faults_are_handled),
-    };
-
     begin_plain();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return hy_run_tests(argc > 1 ? argv[1] : NULL, NULL, NULL);
 }

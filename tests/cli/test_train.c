@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options of trainings (also horovodrun's), hosts, specs, the environment of ranks. */
+#include "support.h"
+
 #include "view/view_fixture.h"
 
 #include <errno.h>
@@ -57,14 +59,13 @@ static const char *env_of(const Hy__RunSpec *s, const char *name)
 
 /* ---- options --------------------------------------------------------------------- */
 
-static void test_the_command_starts_at_the_first_word_or_after_dashes(void **state)
+HY_TEST(test_the_command_starts_at_the_first_word_or_after_dashes)
 {
     static const char *const lines[] = {"-np 4 --verbose python train.py -np 7 --json",
                                         "--num-proc=4 --verbose -- python train.py -np 7 --json",
                                         "--verbose -np=4 python train.py -np 7 --json",
                                         "--np 4 --verbose python train.py -np 7 --json"};
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(lines); i++) {
         hy_cleanup_args struct hy_args args = {0};
         struct hy_err err = {0};
@@ -79,7 +80,7 @@ static void test_the_command_starts_at_the_first_word_or_after_dashes(void **sta
     }
 }
 
-static void test_all_options_of_horovodrun_are_accepted_or_refused_with_advice(void **state)
+HY_TEST(test_all_options_of_horovodrun_are_accepted_or_refused_with_advice)
 {
     static const char *const taken[] = {
         "--disable-cache",
@@ -155,7 +156,6 @@ static void test_all_options_of_horovodrun_are_accepted_or_refused_with_advice(v
     static const char *const refused[] = {"--jsrun"};
     char line[200];
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(taken); i++) {
         hy_cleanup_args struct hy_args args = {0};
         struct hy_err err = {0};
@@ -177,12 +177,11 @@ static void test_all_options_of_horovodrun_are_accepted_or_refused_with_advice(v
 
 /* ---- specs --------------------------------------------------------------------------- */
 
-static void test_a_training_is_a_parallel_grid_over_its_ranks(void **state)
+HY_TEST(test_a_training_is_a_parallel_grid_over_its_ranks)
 {
     hy_cleanup_spec Hy__RunSpec *s = NULL, *one = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(
         spec_of("-np 4 --gpus 1 --retries 2 --max accuracy --name wine python t.py {x}", &s, &err), 0);
     assert_int_equal(s->ranks, 4);
@@ -205,7 +204,7 @@ static void test_a_training_is_a_parallel_grid_over_its_ranks(void **state)
     assert_string_equal(one->dims[0]->text, "rank=0..2");
 }
 
-static void test_elastic_bounds_follow_from_the_options(void **state)
+HY_TEST(test_elastic_bounds_follow_from_the_options)
 {
     static const struct {
         const char *line;
@@ -219,7 +218,6 @@ static void test_elastic_bounds_follow_from_the_options(void **state)
         {"-np 2 --min-np 1 --max-np 4 --host-discovery-script s --slots 1 true", 2, 1, 4},
     };
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         hy_cleanup_spec Hy__RunSpec *s = NULL;
         struct hy_err err = {0};
@@ -232,14 +230,13 @@ static void test_elastic_bounds_follow_from_the_options(void **state)
     }
 }
 
-static void test_hosts_are_read_from_options_or_from_a_file(void **state)
+HY_TEST(test_hosts_are_read_from_options_or_from_a_file)
 {
     char *directory = make_directory();
     hy_cleanup_spec Hy__RunSpec *s = NULL, *here = NULL, *bad = NULL;
     struct hy_err err = {0};
     char line[200];
 
-    (void)state;
     write_text(directory, "hosts", "# ours\n a slots=2\n\nme@b:3 # b\nc\n", 0600);
     write_text(directory, "bad", "a slots=2\nb cores=3\n", 0600);
     snprintf(line, sizeof line, "--hostfile %s/hosts true", directory);
@@ -257,7 +254,7 @@ static void test_hosts_are_read_from_options_or_from_a_file(void **state)
     remove_directory(directory);
 }
 
-static void test_invalid_training_options_are_refused_with_a_message(void **state)
+HY_TEST(test_invalid_training_options_are_refused_with_a_message)
 {
     static const struct {
         const char *line, *sentence;
@@ -296,7 +293,6 @@ static void test_invalid_training_options_are_refused_with_a_message(void **stat
          "--reset-limit requires an elastic training; add --min-np or --max-np"},
     };
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         hy_cleanup_spec Hy__RunSpec *s = NULL;
         struct hy_err err = {0};
@@ -306,12 +302,11 @@ static void test_invalid_training_options_are_refused_with_a_message(void **stat
     }
 }
 
-static void test_options_reach_the_ranks_environment(void **state)
+HY_TEST(test_options_reach_the_ranks_environment)
 {
     hy_cleanup_spec Hy__RunSpec *s = NULL, *scaling = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     setenv("HY_TEST_TRAIN", "old", 1);
     setenv("HOROVOD_RANK", "7", 1); /* as in a rank that starts a training */
     assert_int_equal(
@@ -338,12 +333,11 @@ static void test_options_reach_the_ranks_environment(void **state)
     unsetenv("HOROVOD_RANK");
 }
 
-static void test_host_and_stall_options_of_horovodrun_are_in_the_spec(void **state)
+HY_TEST(test_host_and_stall_options_of_horovodrun_are_in_the_spec)
 {
     hy_cleanup_spec Hy__RunSpec *s = NULL, *fixed = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(whole_spec_of("-np 2 --min-np 1 --host-discovery-script ./hosts.sh --slots-per-host 3 --elastic-timeout 30 "
                                    "--blacklist-cooldown-range 10 100 -p 2222 -i /dev/null --stall-check-warning-time-seconds "
                                    "7 --stall-check-shutdown-time-seconds 9 --no-stall-check true",
@@ -379,7 +373,7 @@ static int config_of(const char *directory, const char *text, const char *option
     return rc < 0 ? rc : hy_config_read(&args, ret, err);
 }
 
-static void test_a_config_file_sets_the_same_options_as_the_command_line(void **state)
+HY_TEST(test_a_config_file_sets_the_same_options_as_the_command_line)
 {
     static const char text[] = "---\n# Horovod's\ncontroller: gloo\nparams:\n  fusion_threshold_mb: 32\n"
                                "  hierarchical_allreduce: False\nautotune:\n  enabled: yes\n  log_file: '/tmp/a b'\n"
@@ -390,7 +384,6 @@ static void test_a_config_file_sets_the_same_options_as_the_command_line(void **
     hy_cleanup_config struct hy_config c = {0}, over = {0};
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(config_of(directory, text, "", &c, &err), 0);
     assert_string_equal(hy_args_get(&c.args, "fusion-threshold-mb"), "32");
     assert_true(hy_args_has(&c.args, "gloo"));
@@ -412,7 +405,7 @@ static void test_a_config_file_sets_the_same_options_as_the_command_line(void **
     remove_directory(directory);
 }
 
-static void test_an_invalid_config_file_is_refused_with_its_line(void **state)
+HY_TEST(test_an_invalid_config_file_is_refused_with_its_line)
 {
     static const struct {
         const char *text, *sentence;
@@ -429,7 +422,6 @@ static void test_an_invalid_config_file_is_refused_with_its_line(void **state)
     };
     char *directory = make_directory();
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         hy_cleanup_config struct hy_config c = {0};
         struct hy_err err = {0};
@@ -453,28 +445,13 @@ static int spec_scenario(void *arg)
     return rc;
 }
 
-static void test_allocation_and_system_call_faults_are_handled(void **state)
+HY_TEST(test_allocation_and_system_call_faults_are_handled)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, spec_scenario, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_command_starts_at_the_first_word_or_after_dashes),
-        cmocka_unit_test(test_all_options_of_horovodrun_are_accepted_or_refused_with_advice),
-        cmocka_unit_test(test_host_and_stall_options_of_horovodrun_are_in_the_spec),
-        cmocka_unit_test(test_a_config_file_sets_the_same_options_as_the_command_line),
-        cmocka_unit_test(test_an_invalid_config_file_is_refused_with_its_line),
-        cmocka_unit_test(test_a_training_is_a_parallel_grid_over_its_ranks),
-        cmocka_unit_test(test_elastic_bounds_follow_from_the_options),
-        cmocka_unit_test(test_hosts_are_read_from_options_or_from_a_file),
-        cmocka_unit_test(test_invalid_training_options_are_refused_with_a_message),
-        cmocka_unit_test(test_options_reach_the_ranks_environment),
-        cmocka_unit_test(test_allocation_and_system_call_faults_are_handled),
-    };
-
     begin_plain();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return hy_run_tests(argc > 1 ? argv[1] : NULL, NULL, NULL);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line as the client of a simulated driver, in a terminal and in a pipe. */
+#include "support.h"
+
 #include "project_fixture.h"
 
 #include <poll.h>
@@ -325,13 +327,12 @@ static void assert_ends(struct client *c, int status)
 
 #define QUESTION "Stop the run (s), detach and leave it running (d), or continue (c)?"
 
-static void test_a_terminal_gets_a_live_table_and_a_summary(void **state)
+HY_TEST(test_a_terminal_gets_a_live_table_and_a_summary)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_END);
     struct client c = client_start(y, true, WORDS("attach"));
 
-    (void)state;
     client_awaits(&c, "done  run 1 digits  3 of 3 trials");
     client_awaits(&c, "hopyard show 1");
     assert_ends(&c, HY_EXIT_OK);
@@ -339,14 +340,13 @@ static void test_a_terminal_gets_a_live_table_and_a_summary(void **state)
     project_free(y);
 }
 
-static void test_ctrl_c_prompts_and_the_terminal_is_restored(void **state)
+HY_TEST(test_ctrl_c_prompts_and_the_terminal_is_restored)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_RUN);
     struct client c = client_start(y, true, WORDS("attach"));
     struct termios live, after;
 
-    (void)state;
     client_awaits(&c, "note: an agent has joined");
     client_awaits(&c, "2/3");
     client_types(&c, "\003");
@@ -368,13 +368,12 @@ static void test_ctrl_c_prompts_and_the_terminal_is_restored(void **state)
     project_free(y);
 }
 
-static void test_s_stops_the_run_with_exit_status_130(void **state)
+HY_TEST(test_s_stops_the_run_with_exit_status_130)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_RUN);
     struct client c = client_start(y, true, WORDS("attach"));
 
-    (void)state;
     client_awaits(&c, "2/3");
     client_types(&c, "\003");
     client_awaits(&c, QUESTION);
@@ -385,13 +384,12 @@ static void test_s_stops_the_run_with_exit_status_130(void **state)
     project_free(y);
 }
 
-static void test_a_second_ctrl_c_stops_the_run(void **state)
+HY_TEST(test_a_second_ctrl_c_stops_the_run)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_RUN);
     struct client c = client_start(y, true, WORDS("attach"));
 
-    (void)state;
     client_awaits(&c, "2/3");
     client_types(&c, "\003");
     client_awaits(&c, QUESTION);
@@ -401,14 +399,13 @@ static void test_a_second_ctrl_c_stops_the_run(void **state)
     project_free(y);
 }
 
-static void test_a_resized_terminal_gets_a_new_frame(void **state)
+HY_TEST(test_a_resized_terminal_gets_a_new_frame)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_RUN);
     struct client c = client_start(y, true, WORDS("attach"));
     struct winsize small = {.ws_row = 6, .ws_col = 24};
 
-    (void)state;
     client_awaits(&c, "0 agents, 0 slots");
     assert_int_equal(ioctl(c.fd, TIOCSWINSZ, &small), 0);
     client_awaits(&c, "…");
@@ -418,13 +415,12 @@ static void test_a_resized_terminal_gets_a_new_frame(void **state)
     project_free(y);
 }
 
-static void test_a_pipe_gets_each_trial_once(void **state)
+HY_TEST(test_a_pipe_gets_each_trial_once)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_HANG_UP);
     struct client c = client_start(y, false, WORDS("attach"));
 
-    (void)state;
     client_awaits(&c, "[1/3] trial 1 done  x=1  1.0s\n[2/3] trial 2 done  x=2  1.0s\n[3/3] trial 3 failed  x=3  1.0s  exit status 3\n"
                       "run 1 done: 3 done");
     assert_ends(&c, HY_EXIT_OK);
@@ -432,13 +428,12 @@ static void test_a_pipe_gets_each_trial_once(void **state)
     project_free(y);
 }
 
-static void test_updates_of_an_older_driver_with_trials_are_accepted(void **state)
+HY_TEST(test_updates_of_an_older_driver_with_trials_are_accepted)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_OLDER);
     struct client c = client_start(y, false, WORDS("attach"));
 
-    (void)state;
     client_awaits(&c,
                   "[1/3] trial 1 done  x=1  1.0s\n[2/3] trial 2 done  x=2  1.0s\n[3/3] trial 3 done  x=3  1.0s\nrun 1 done: 3 done");
     assert_ends(&c, HY_EXIT_OK);
@@ -446,13 +441,12 @@ static void test_updates_of_an_older_driver_with_trials_are_accepted(void **stat
     project_free(y);
 }
 
-static void test_an_interrupt_in_a_pipe_stops_the_run(void **state)
+HY_TEST(test_an_interrupt_in_a_pipe_stops_the_run)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_RUN);
     struct client c = client_start(y, false, WORDS("attach", (char *)"--json"));
 
-    (void)state;
     client_awaits(&c, "\"event\": \"note\"");
     assert_int_equal(kill(c.pid, SIGINT), 0);
     client_awaits(&c, "\"state\": \"stopped\"");
@@ -461,13 +455,12 @@ static void test_an_interrupt_in_a_pipe_stops_the_run(void **state)
     project_free(y);
 }
 
-static void test_sigterm_does_not_stop_an_attached_run(void **state)
+HY_TEST(test_sigterm_does_not_stop_an_attached_run)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_RUN);
     struct client c = client_start(y, false, WORDS("attach"));
 
-    (void)state;
     client_awaits(&c, "[2/3]");
     assert_int_equal(kill(c.pid, SIGTERM), 0);
     client_awaits(&c, "watch it with: hopyard attach 1");
@@ -476,14 +469,13 @@ static void test_sigterm_does_not_stop_an_attached_run(void **state)
     project_free(y);
 }
 
-static void test_a_closed_pipe_does_not_stop_the_run(void **state)
+HY_TEST(test_a_closed_pipe_does_not_stop_the_run)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_END);
     struct client c = {0};
     int ends[2], status;
 
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     close(ends[0]);
     fflush(stdout);
@@ -500,13 +492,12 @@ static void test_a_closed_pipe_does_not_stop_the_run(void **state)
     project_free(y);
 }
 
-static void test_the_death_of_a_driver_is_reported(void **state)
+HY_TEST(test_the_death_of_a_driver_is_reported)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_DIE);
     struct client c = client_start(y, false, WORDS("attach"));
 
-    (void)state;
     client_awaits(&c, "[2/3]");
     client_awaits(&c, "the driver of run 1 died");
     client_awaits(&c, "'hopyard resume 1' continues it");
@@ -516,11 +507,10 @@ static void test_the_death_of_a_driver_is_reported(void **state)
     project_free(y);
 }
 
-static void test_an_interrupted_notebook_detaches_silently(void **state)
+HY_TEST(test_an_interrupted_notebook_detaches_silently)
 {
     static const int signals[] = {SIGINT, SIGTERM};
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(signals); i++) {
         struct project_fixture *y = project_new(HY_RUN_RUNNING);
         pid_t driver = driver_start(y, PLAY_RUN);
@@ -540,14 +530,13 @@ static void test_an_interrupted_notebook_detaches_silently(void **state)
     }
 }
 
-static void test_the_last_html_fragment_shows_the_end(void **state)
+HY_TEST(test_the_last_html_fragment_shows_the_end)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_END);
     struct client c = client_start(y, false, WORDS("attach", (char *)"--html"));
     const char *said;
 
-    (void)state;
     assert_int_equal(client_ends(&c), HY_EXIT_OK);
     said = hy_buf_cstr(&c.said);
     while (strchr(said, '\n')[1])
@@ -559,13 +548,12 @@ static void test_the_last_html_fragment_shows_the_end(void **state)
     project_free(y);
 }
 
-static void test_a_notebook_shows_the_death_of_a_driver(void **state)
+HY_TEST(test_a_notebook_shows_the_death_of_a_driver)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_DIE);
     struct client c = client_start(y, false, WORDS("attach", (char *)"--html"));
 
-    (void)state;
     client_awaits(&c, "the driver of run 1 died");
     client_awaits(&c, "interrupted");
     assert_ends(&c, HY_EXIT_FAILED);
@@ -573,9 +561,8 @@ static void test_a_notebook_shows_the_death_of_a_driver(void **state)
     project_free(y);
 }
 
-static void test_an_unreadable_store_is_reported_and_the_end_is_shown(void **state)
+HY_TEST(test_an_unreadable_store_is_reported_and_the_end_is_shown)
 {
-    (void)state;
     for (int terminal = 0; terminal < 2; terminal++) {
         struct project_fixture *y = project_new(HY_RUN_RUNNING);
         pid_t driver = driver_start(y, PLAY_DAMAGE);
@@ -602,14 +589,13 @@ static void end_trial(struct project_fixture *y, int64_t number, int64_t ended_s
 }
 
 /* A run with more trials than one batch. */
-static void test_a_long_history_is_printed_in_the_order_of_ending(void **state)
+HY_TEST(test_a_long_history_is_printed_in_the_order_of_ending)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     struct hy_err err = {0};
     struct client c;
     char line[64];
 
-    (void)state;
     for (int64_t i = 5; i <= 1300; i++)
         end_trial(y, i, 4000 - i);
     assert_int_equal(hy_store_run_state(y->store, y->run, HY_RUN_DONE, NULL, &err), 0);
@@ -626,41 +612,20 @@ static void test_a_long_history_is_printed_in_the_order_of_ending(void **state)
     project_free(y);
 }
 
-static void test_an_error_of_the_driver_is_printed(void **state)
+HY_TEST(test_an_error_of_the_driver_is_printed)
 {
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     pid_t driver = driver_start(y, PLAY_REFUSE);
     struct client c = client_start(y, false, WORDS("attach"));
 
-    (void)state;
     client_awaits(&c, "hopyard attach: not for you");
     assert_ends(&c, HY_EXIT_FAILED);
     driver_end(driver);
     project_free(y);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_terminal_gets_a_live_table_and_a_summary),
-        cmocka_unit_test(test_ctrl_c_prompts_and_the_terminal_is_restored),
-        cmocka_unit_test(test_s_stops_the_run_with_exit_status_130),
-        cmocka_unit_test(test_a_second_ctrl_c_stops_the_run),
-        cmocka_unit_test(test_a_resized_terminal_gets_a_new_frame),
-        cmocka_unit_test(test_a_pipe_gets_each_trial_once),
-        cmocka_unit_test(test_updates_of_an_older_driver_with_trials_are_accepted),
-        cmocka_unit_test(test_an_unreadable_store_is_reported_and_the_end_is_shown),
-        cmocka_unit_test(test_a_long_history_is_printed_in_the_order_of_ending),
-        cmocka_unit_test(test_an_interrupt_in_a_pipe_stops_the_run),
-        cmocka_unit_test(test_sigterm_does_not_stop_an_attached_run),
-        cmocka_unit_test(test_a_closed_pipe_does_not_stop_the_run),
-        cmocka_unit_test(test_the_death_of_a_driver_is_reported),
-        cmocka_unit_test(test_an_interrupted_notebook_detaches_silently),
-        cmocka_unit_test(test_the_last_html_fragment_shows_the_end),
-        cmocka_unit_test(test_a_notebook_shows_the_death_of_a_driver),
-        cmocka_unit_test(test_an_error_of_the_driver_is_printed),
-    };
-
     begin_plain();
-    return cmocka_run_group_tests(tests, make_runtime, remove_runtime);
+    return hy_run_tests(argc > 1 ? argv[1] : NULL, make_runtime, remove_runtime);
 }

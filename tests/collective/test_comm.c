@@ -156,11 +156,10 @@ static void for_all_layouts(void (*scenario)(struct rank *r), struct matrix *m)
         }
 }
 
-static void test_allreduce_of_every_type_and_size(void **state)
+HY_TEST(test_allreduce_of_every_type_and_size)
 {
     struct matrix m;
 
-    (void)state;
     for_all_layouts(allreduce_scenario, &m);
 }
 
@@ -175,11 +174,10 @@ static void large_scenario(struct rank *r)
     buffers_free(&b);
 }
 
-static void test_large_messages(void **state)
+HY_TEST(test_large_messages)
 {
     size_t large = (BRIEF ? 1u : 16u) << 20, some = ((BRIEF ? 1u : 5u) << 20) + 777;
 
-    (void)state;
     run_world(2, one_host, "one host", large_scenario, &large); /* 64 MiB */
     run_world(4, two_even, "two even hosts", large_scenario, &some);
     run_world(5, two_uneven, "two uneven hosts", large_scenario, &some);
@@ -210,11 +208,10 @@ static void bits_scenario(struct rank *r)
     }
 }
 
-static void test_results_are_bit_identical_on_all_ranks_and_in_all_runs(void **state)
+HY_TEST(test_results_are_bit_identical_on_all_ranks_and_in_all_runs)
 {
     static struct bits one, two;
 
-    (void)state;
     for (size_t l = 0; l < LAYOUTS; l++)
         for (unsigned size = 3; size <= WORLD_MAX; size += 5) {
             run_world(size, layouts[l].fn, layouts[l].name, bits_scenario, &one);
@@ -261,11 +258,10 @@ static void reducescatter_scenario(struct rank *r)
     buffers_free(&b);
 }
 
-static void test_reducescatter_of_every_type(void **state)
+HY_TEST(test_reducescatter_of_every_type)
 {
     struct matrix m;
 
-    (void)state;
     for_all_layouts(reducescatter_scenario, &m);
 }
 
@@ -362,11 +358,10 @@ static void moves_scenario(struct rank *r)
     }
 }
 
-static void test_broadcast_allgather_alltoall_of_every_size(void **state)
+HY_TEST(test_broadcast_allgather_alltoall_of_every_size)
 {
     struct matrix m;
 
-    (void)state;
     for_all_layouts(moves_scenario, &m);
 }
 
@@ -379,11 +374,10 @@ static void barrier_scenario(struct rank *r)
     }
 }
 
-static void test_no_rank_passes_a_barrier_before_all_reach_it(void **state)
+HY_TEST(test_no_rank_passes_a_barrier_before_all_reach_it)
 {
     struct matrix m;
 
-    (void)state;
     for_all_layouts(barrier_scenario, &m);
 }
 
@@ -416,11 +410,10 @@ static void sets_scenario(struct rank *r)
     buffers_free(&b);
 }
 
-static void test_sets_work_concurrently(void **state)
+HY_TEST(test_sets_work_concurrently)
 {
     struct matrix m;
 
-    (void)state;
     for_all_layouts(sets_scenario, &m);
 }
 
@@ -445,9 +438,8 @@ static void bad_sets_scenario(struct rank *r)
     expect(r, strstr(err.text, "is not a member of the process set"), "'%s'", err.text);
 }
 
-static void test_an_invalid_set_is_refused(void **state)
+HY_TEST(test_an_invalid_set_is_refused)
 {
-    (void)state;
     run_world(2, one_host, "one host", bad_sets_scenario, NULL);
 }
 
@@ -471,9 +463,8 @@ static void homogeneous_scenario(struct rank *r)
     expect(r, hy_comm_is_homogeneous(r->comm), "as many on each host");
 }
 
-static void test_local_and_cross_ranks_follow_the_hosts(void **state)
+HY_TEST(test_local_and_cross_ranks_follow_the_hosts)
 {
-    (void)state;
     run_world(8, scattered, "scattered", places_scenario, NULL);
     run_world(8, two_even, "two even hosts", homogeneous_scenario, NULL);
     run_world(3, each_alone, "one rank on each host", homogeneous_scenario, NULL);
@@ -549,11 +540,10 @@ static void channels_scenario(struct rank *r)
         expect(r, hy_set_barrier(r->set) == 0, "barrier: %s", hy_comm_error(r->comm)->text);
 }
 
-static void test_control_channels_carry_messages_both_ways(void **state)
+HY_TEST(test_control_channels_carry_messages_both_ways)
 {
     struct matrix m;
 
-    (void)state;
     for_all_layouts(channels_scenario, &m);
 }
 
@@ -572,9 +562,8 @@ static void fd_scenario(struct rank *r)
     expect(r, hy_set_barrier(r->set) == 0, "barrier: %s", hy_comm_error(r->comm)->text);
 }
 
-static void test_a_readable_descriptor_ends_a_sleep(void **state)
+HY_TEST(test_a_readable_descriptor_ends_a_sleep)
 {
-    (void)state;
     run_world(1, one_host, "one host", fd_scenario, NULL);
     run_world(3, two_uneven, "two uneven hosts", fd_scenario, NULL);
 }
@@ -605,9 +594,8 @@ static void abort_scenario(struct rank *r)
     expect(r, hy_set_broadcast(r->set, in, 4, 0) == -ECONNABORTED, "a broadcast after the end");
 }
 
-static void test_a_failed_check_ends_every_wait(void **state)
+HY_TEST(test_a_failed_check_ends_every_wait)
 {
-    (void)state;
     for (size_t l = 0; l < LAYOUTS; l++)
         for (unsigned size = 2; size <= WORLD_MAX; size += 3)
             run_world(size, layouts[l].fn, layouts[l].name, abort_scenario, NULL);
@@ -697,11 +685,10 @@ static void adasum_scenario(struct rank *r)
         expect(r, hy_set_adasum(r->set, &(int){1}, &(size_t){1}, 1, HY_I32, 1, 1) == -EINVAL, "of integers");
 }
 
-static void test_adasum_matches_its_formula(void **state)
+HY_TEST(test_adasum_matches_its_formula)
 {
     static char results[WORLD_MAX][ADASUM_COUNT * 8];
 
-    (void)state;
     for (size_t l = 0; l < LAYOUTS; l++)
         for (unsigned size = 1; size <= WORLD_MAX; size += BRIEF ? 3 : 1)
             run_world(size, layouts[l].fn, layouts[l].name, adasum_scenario, results);
@@ -718,9 +705,8 @@ static void adasum_meaning_scenario(struct rank *r)
     expect(r, equal[0] == 3 && equal[1] == 4, "equal: %g %g", equal[0], equal[1]);
 }
 
-static void test_adasum_adds_orthogonal_and_averages_equal_vectors(void **state)
+HY_TEST(test_adasum_adds_orthogonal_and_averages_equal_vectors)
 {
-    (void)state;
     run_world(2, one_host, "one host", adasum_meaning_scenario, NULL);
     run_world(2, each_alone, "one rank on each host", adasum_meaning_scenario, NULL);
 }
@@ -756,31 +742,7 @@ static int use_all_of_it(void *arg)
     return rc;
 }
 
-static void test_out_of_memory_is_reported(void **state)
+HY_TEST(test_out_of_memory_is_reported)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, use_all_of_it, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_allreduce_of_every_type_and_size),
-        cmocka_unit_test(test_large_messages),
-        cmocka_unit_test(test_results_are_bit_identical_on_all_ranks_and_in_all_runs),
-        cmocka_unit_test(test_reducescatter_of_every_type),
-        cmocka_unit_test(test_broadcast_allgather_alltoall_of_every_size),
-        cmocka_unit_test(test_no_rank_passes_a_barrier_before_all_reach_it),
-        cmocka_unit_test(test_sets_work_concurrently),
-        cmocka_unit_test(test_an_invalid_set_is_refused),
-        cmocka_unit_test(test_local_and_cross_ranks_follow_the_hosts),
-        cmocka_unit_test(test_control_channels_carry_messages_both_ways),
-        cmocka_unit_test(test_a_readable_descriptor_ends_a_sleep),
-        cmocka_unit_test(test_a_failed_check_ends_every_wait),
-        cmocka_unit_test(test_adasum_matches_its_formula),
-        cmocka_unit_test(test_adasum_adds_orthogonal_and_averages_equal_vectors),
-        cmocka_unit_test(test_out_of_memory_is_reported),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,16 +15,14 @@ static void add_up(struct rank *r)
         assert_true(sum_of(r, "x", (float)r->number + 1) == expected);
 }
 
-static void test_sums_agree_for_all_group_sizes(void **state)
+HY_TEST(test_sums_agree_for_all_group_sizes)
 {
-    (void)state;
     for (unsigned size = 1; size <= 5; size++)
         run_ranks(size, 1, add_up, NULL);
 }
 
-static void test_sums_agree_between_hosts(void **state)
+HY_TEST(test_sums_agree_between_hosts)
 {
-    (void)state;
     run_ranks(3, 3, add_up, NULL);
 }
 
@@ -52,9 +50,8 @@ static void any_order(struct rank *r)
     }
 }
 
-static void test_ranks_may_start_requests_in_different_orders(void **state)
+HY_TEST(test_ranks_may_start_requests_in_different_orders)
 {
-    (void)state;
     run_ranks(3, 1, any_order, NULL);
 }
 
@@ -76,9 +73,8 @@ static void wait_next_or_not(struct rank *r)
     }
 }
 
-static void test_a_request_with_waits_next_runs_without_a_wait(void **state)
+HY_TEST(test_a_request_with_waits_next_runs_without_a_wait)
 {
-    (void)state;
     run_ranks(2, 1, wait_next_or_not, NULL);
     run_ranks(3, 3, wait_next_or_not, NULL);
 }
@@ -105,9 +101,8 @@ static void poll_crosswise(struct rank *r)
     assert_int_equal(hy_group_poll_for(r->g, tickets[0], 5), 1); /* it was waited for */
 }
 
-static void test_polling_ranks_can_still_start_requests(void **state)
+HY_TEST(test_polling_ranks_can_still_start_requests)
 {
-    (void)state;
     run_ranks(2, 1, poll_crosswise, NULL);
 }
 
@@ -146,9 +141,8 @@ static void grouped_in_place(struct rank *r)
     assert_true(b[0] == 2 && b[1] == 1);
 }
 
-static void test_tensors_of_a_grouped_request_are_reduced_together(void **state)
+HY_TEST(test_tensors_of_a_grouped_request_are_reduced_together)
 {
-    (void)state;
     run_ranks(2, 1, grouped, NULL);
     run_ranks(2, 1, grouped_in_place, NULL);
     run_ranks(2, 2, grouped, NULL);
@@ -252,9 +246,8 @@ static void all_the_others(struct rank *r)
         cast(r);
 }
 
-static void test_every_kind_of_request_gives_its_result(void **state)
+HY_TEST(test_every_kind_of_request_gives_its_result)
 {
-    (void)state;
     for (unsigned size = 1; size <= 4; size++)
         run_ranks(size, 1, all_the_others, NULL);
     run_ranks(3, 3, all_the_others, NULL);
@@ -278,9 +271,8 @@ static void many_tensors(struct rank *r)
     free(out);
 }
 
-static void test_orders_may_be_larger_than_a_pipe(void **state)
+HY_TEST(test_orders_may_be_larger_than_a_pipe)
 {
-    (void)state;
     run_ranks(3, 1, many_tensors, NULL);
     run_ranks(2, 2, many_tensors, NULL);
 }
@@ -320,9 +312,8 @@ static void two_wait(struct rank *r)
     assert_true(out == 2);
 }
 
-static void test_a_ticket_can_be_waited_for_once(void **state)
+HY_TEST(test_a_ticket_can_be_waited_for_once)
 {
-    (void)state;
     run_ranks(2, 1, two_wait, NULL);
 }
 
@@ -351,9 +342,8 @@ static void wait_a_while(struct rank *r)
     assert_int_equal(hy_group_await(r->g, ticket, 10), 1); /* no such ticket any more */
 }
 
-static void test_a_wait_can_have_a_timeout(void **state)
+HY_TEST(test_a_wait_can_have_a_timeout)
 {
-    (void)state;
     pthread_barrier_init(&all_there, NULL, 2);
     run_ranks(2, 1, wait_a_while, NULL);
     pthread_barrier_destroy(&all_there);
@@ -385,9 +375,8 @@ static void with_sets(struct rank *r)
     assert_true(sum_of(r, "all", 1) == 4);
 }
 
-static void test_process_sets_can_be_added_and_removed(void **state)
+HY_TEST(test_process_sets_can_be_added_and_removed)
 {
-    (void)state;
     run_ranks(4, 1, with_sets, NULL);
 }
 
@@ -403,9 +392,8 @@ static void uneven(struct rank *r)
     assert_true(sum_of(r, "grad", 1) == (float)r->size);
 }
 
-static void test_joined_ranks_contribute_zeros(void **state)
+HY_TEST(test_joined_ranks_contribute_zeros)
 {
-    (void)state;
     run_ranks(3, 1, uneven, NULL);
 }
 
@@ -436,9 +424,8 @@ static void many_threads(struct rank *r)
         pthread_join(threads[i], NULL);
 }
 
-static void test_any_thread_may_start_requests(void **state)
+HY_TEST(test_any_thread_may_start_requests)
 {
-    (void)state;
     run_ranks(1, 1, many_threads, NULL);
     run_ranks(2, 1, many_threads, NULL);
 }
@@ -496,11 +483,10 @@ static void expect_trace(const char *path)
     unlink(path);
 }
 
-static void test_the_timeline_has_every_request_of_each_rank(void **state)
+HY_TEST(test_the_timeline_has_every_request_of_each_rank)
 {
     char path[64], other[64];
 
-    (void)state;
     snprintf(path, sizeof path, "/tmp/hopyard-test-trace-%d.json", (int)getpid());
     snprintf(other, sizeof other, "/tmp/hopyard-test-trace-%d.rank-1.json", (int)getpid());
     run_ranks(2, 1, with_timeline, path);
@@ -510,12 +496,11 @@ static void test_the_timeline_has_every_request_of_each_rank(void **state)
 
 /* ---- a group of one ---------------------------------------------------------------------------- */
 
-static void test_outside_a_run_a_group_has_one_member(void **state)
+HY_TEST(test_outside_a_run_a_group_has_one_member)
 {
     struct rank r = {.size = 1};
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(hy_group_join(&r.g, &err), 0);
     assert_int_equal(hy_group_size(r.g), 1);
     assert_int_equal(hy_group_local_size(r.g), 1);
@@ -524,29 +509,4 @@ static void test_outside_a_run_a_group_has_one_member(void **state)
     assert_true(sum_of(&r, "x", 3) == 3);
     all_the_others(&r);
     hy_group_leave(r.g);
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_outside_a_run_a_group_has_one_member),
-        cmocka_unit_test(test_sums_agree_for_all_group_sizes),
-        cmocka_unit_test(test_sums_agree_between_hosts),
-        cmocka_unit_test(test_a_request_with_waits_next_runs_without_a_wait),
-        cmocka_unit_test(test_polling_ranks_can_still_start_requests),
-        cmocka_unit_test(test_ranks_may_start_requests_in_different_orders),
-        cmocka_unit_test(test_tensors_of_a_grouped_request_are_reduced_together),
-        cmocka_unit_test(test_every_kind_of_request_gives_its_result),
-        cmocka_unit_test(test_orders_may_be_larger_than_a_pipe),
-        cmocka_unit_test(test_a_ticket_can_be_waited_for_once),
-        cmocka_unit_test(test_a_wait_can_have_a_timeout),
-        cmocka_unit_test(test_process_sets_can_be_added_and_removed),
-        cmocka_unit_test(test_joined_ranks_contribute_zeros),
-        cmocka_unit_test(test_any_thread_may_start_requests),
-        cmocka_unit_test(test_the_timeline_has_every_request_of_each_rank),
-    };
-
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

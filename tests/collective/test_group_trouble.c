@@ -21,9 +21,8 @@ static void other_shapes(struct rank *r)
     assert_true(sum_of(r, "after", 1) == 2); /* the group continues */
 }
 
-static void test_a_shape_mismatch_is_an_error_and_the_group_continues(void **state)
+HY_TEST(test_a_shape_mismatch_is_an_error_and_the_group_continues)
 {
-    (void)state;
     run_ranks(2, 1, other_shapes, NULL);
 }
 
@@ -40,9 +39,8 @@ static void another_name(struct rank *r)
     assert_non_null(strstr(err.text, r->number ? "'a' (allreduce)" : "'b' (allreduce)"));
 }
 
-static void test_a_missing_request_is_a_deadlock_error(void **state)
+HY_TEST(test_a_missing_request_is_a_deadlock_error)
 {
-    (void)state;
     run_ranks(2, 1, another_name, NULL);
 }
 
@@ -69,11 +67,10 @@ static void one_leaves(struct rank *r)
     assert_non_null(strstr(err.text, "has left the group"));
 }
 
-static void test_requests_fail_when_a_member_has_left(void **state)
+HY_TEST(test_requests_fail_when_a_member_has_left)
 {
     unsigned who = 1;
 
-    (void)state;
     run_ranks(3, 1, one_leaves, &who);
     who = 0;
     run_ranks(3, 1, one_leaves, &who);
@@ -107,9 +104,8 @@ static void one_dies(struct rank *r)
     pthread_barrier_wait(&all_there);
 }
 
-static void test_a_lost_rank_is_reported_to_all_others(void **state)
+HY_TEST(test_a_lost_rank_is_reported_to_all_others)
 {
-    (void)state;
     pthread_barrier_init(&all_there, NULL, 3);
     run_ranks(3, 1, one_dies, NULL);
     run_ranks(3, 3, one_dies, NULL);
@@ -139,11 +135,10 @@ static void without_memory(struct rank *r)
     pthread_barrier_wait(&all_there);
 }
 
-static void test_a_rank_that_fails_locally_is_reported_to_the_others(void **state)
+HY_TEST(test_a_rank_that_fails_locally_is_reported_to_the_others)
 {
     struct agent a;
 
-    (void)state;
     pthread_barrier_init(&all_there, NULL, 3);
     for (unsigned hosts = 1; hosts <= 3; hosts += 2) {
         open_agent(&a, 3, hosts);
@@ -194,9 +189,8 @@ static void leave_during_request(struct rank *r)
     atomic_store(&may_go_on, true);
 }
 
-static void test_leaving_during_a_collective_is_reported(void **state)
+HY_TEST(test_leaving_during_a_collective_is_reported)
 {
-    (void)state;
     run_ranks(3, 1, leave_during_request, NULL);
 }
 
@@ -222,9 +216,8 @@ static void leave_at_once(struct rank *r)
         assert_int_equal(rc, -ECONNABORTED);
 }
 
-static void test_a_rank_that_leaves_at_once_blocks_no_other(void **state)
+HY_TEST(test_a_rank_that_leaves_at_once_blocks_no_other)
 {
-    (void)state;
     for (int i = 0; i < 30; i++)
         run_ranks(3, 1, leave_at_once, NULL);
 }
@@ -250,11 +243,10 @@ static void one_leaves_early(struct rank *r)
     }
 }
 
-static void test_an_orderly_leave_does_not_affect_sets_without_the_rank(void **state)
+HY_TEST(test_an_orderly_leave_does_not_affect_sets_without_the_rank)
 {
     struct agent a;
 
-    (void)state;
     for (unsigned hosts = 1; hosts <= 3; hosts += 2) {
         open_agent(&a, 3, hosts);
         run_ranks_on(&a, 3, one_leaves_early, NULL);
@@ -277,11 +269,10 @@ static void join_and_leave(struct rank *r)
 }
 
 /* Rank 0 exits before the last rank could connect to it; that rank has no request. */
-static void test_ranks_that_only_join_and_leave_do_not_fail(void **state)
+HY_TEST(test_ranks_that_only_join_and_leave_do_not_fail)
 {
     struct agent a;
 
-    (void)state;
     for (unsigned hosts = 2; hosts <= 4; hosts += 2) {
         open_agent(&a, hosts, hosts);
         atomic_store(&a.late, true);
@@ -320,28 +311,7 @@ static void bad_requests(struct rank *r)
     assert_int_equal(hy_group_wait(r->g, 12345678, &err), -EINVAL);
 }
 
-static void test_invalid_requests_are_refused_at_once(void **state)
+HY_TEST(test_invalid_requests_are_refused_at_once)
 {
-    (void)state;
     run_ranks(2, 1, bad_requests, NULL);
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_shape_mismatch_is_an_error_and_the_group_continues),
-        cmocka_unit_test(test_a_missing_request_is_a_deadlock_error),
-        cmocka_unit_test(test_requests_fail_when_a_member_has_left),
-        cmocka_unit_test(test_a_lost_rank_is_reported_to_all_others),
-        cmocka_unit_test(test_a_rank_that_fails_locally_is_reported_to_the_others),
-        cmocka_unit_test(test_leaving_during_a_collective_is_reported),
-        cmocka_unit_test(test_a_rank_that_leaves_at_once_blocks_no_other),
-        cmocka_unit_test(test_an_orderly_leave_does_not_affect_sets_without_the_rank),
-        cmocka_unit_test(test_ranks_that_only_join_and_leave_do_not_fail),
-        cmocka_unit_test(test_invalid_requests_are_refused_at_once),
-    };
-
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

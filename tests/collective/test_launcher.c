@@ -37,7 +37,7 @@ static int find(const char *text, struct hy_launcher *ret, struct hy_err *err)
     return hy_launcher_find(ret, err);
 }
 
-static void test_rank_and_size_come_from_the_launchers_variables(void **state)
+HY_TEST(test_rank_and_size_come_from_the_launchers_variables)
 {
     static const struct {
         const char *environment;
@@ -55,7 +55,6 @@ static void test_rank_and_size_come_from_the_launchers_variables(void **state)
     struct hy_launcher l;
     struct hy_err err;
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         if (find(cases[i].environment, &l, &err) != 1)
             fail_msg("%s: %s", cases[i].environment, err.text);
@@ -65,19 +64,18 @@ static void test_rank_and_size_come_from_the_launchers_variables(void **state)
     }
 }
 
-static void test_a_single_process_is_not_a_rank(void **state)
+HY_TEST(test_a_single_process_is_not_a_rank)
 {
     static const char *const cases[] = {"", "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1", "SLURM_PROCID=0",
                                         "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=1", "PMI_SIZE=4"};
     struct hy_launcher l;
     struct hy_err err;
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++)
         assert_int_equal(find(cases[i], &l, &err), 0);
 }
 
-static void test_invalid_variables_are_refused_with_a_message(void **state)
+HY_TEST(test_invalid_variables_are_refused_with_a_message)
 {
     static const struct {
         const char *environment, *sentence;
@@ -96,7 +94,6 @@ static void test_invalid_variables_are_refused_with_a_message(void **state)
     struct hy_launcher l;
     struct hy_err err;
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         assert_int_equal(find(cases[i].environment, &l, &err), cases[i].code);
         if (!strstr(err.text, cases[i].sentence))
@@ -104,14 +101,13 @@ static void test_invalid_variables_are_refused_with_a_message(void **state)
     }
 }
 
-static void test_each_start_has_its_own_rendezvous_socket(void **state)
+HY_TEST(test_each_start_has_its_own_rendezvous_socket)
 {
     struct hy_launcher one, same, other, shell;
     struct hy_err err = {0};
     hy_cleanup_free char *path = NULL, *again = NULL, *far = NULL;
     char folder[] = "/tmp/hy-launcher-XXXXXX", inside[64];
 
-    (void)state;
     assert_non_null(mkdtemp(folder));
     setenv("XDG_RUNTIME_DIR", folder, 1);
     assert_int_equal(find("SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_JOB_ID=7 SLURM_STEP_ID=0", &one, &err), 1);
@@ -131,7 +127,7 @@ static void test_each_start_has_its_own_rendezvous_socket(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-static void test_ranks_on_several_machines_need_pmi(void **state)
+HY_TEST(test_ranks_on_several_machines_need_pmi)
 {
     static const char *const cases[] = {
         "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=7 PMIX_RANK=3",
@@ -139,7 +135,6 @@ static void test_ranks_on_several_machines_need_pmi(void **state)
     struct hy_launcher l;
     struct hy_err err;
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         if (find(cases[i], &l, &err) != 1)
             fail_msg("%s: %s", cases[i], err.text);
@@ -152,7 +147,7 @@ static void test_ranks_on_several_machines_need_pmi(void **state)
     assert_false(l.is_spread);
 }
 
-static void test_an_endpoint_round_trips_through_its_text(void **state)
+HY_TEST(test_an_endpoint_round_trips_through_its_text)
 {
     char text[HY_ENDPOINT_TEXT], other[HY_HOST_ID];
     struct hy_endpoint e, found;
@@ -160,7 +155,6 @@ static void test_an_endpoint_round_trips_through_its_text(void **state)
     uint8_t one[HY_HANDSHAKE_KEY], two[HY_HANDSHAKE_KEY];
     int fd = hy_endpoint_listen(&e, &err);
 
-    (void)state;
     assert_true(fd >= 0);
     assert_true(e.address_count > 0);
     hy_endpoint_format(&e, text);
@@ -178,7 +172,7 @@ static void test_an_endpoint_round_trips_through_its_text(void **state)
 }
 
 /* Every truncation before the end of the first address. */
-static void test_a_damaged_endpoint_is_refused(void **state)
+HY_TEST(test_a_damaged_endpoint_is_refused)
 {
     static const char good[] = "hopyard1 a/b 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff 4711 "
                                "10.0.0.7,fd00::7";
@@ -186,7 +180,6 @@ static void test_a_damaged_endpoint_is_refused(void **state)
     struct hy_endpoint e;
     char text[sizeof good];
 
-    (void)state;
     assert_int_equal(hy_endpoint_parse(good, &e), 0);
     assert_int_equal(e.address_count, 2);
     for (size_t n = 0; n < strlen("hopyard1 a/b 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff 4711 1"); n++) {
@@ -198,13 +191,12 @@ static void test_a_damaged_endpoint_is_refused(void **state)
         assert_int_equal(hy_endpoint_parse(bad[i], &e), -EPROTO);
 }
 
-static void test_an_unreachable_rank_0_is_reported(void **state)
+HY_TEST(test_an_unreachable_rank_0_is_reported)
 {
     struct hy_endpoint e;
     struct hy_err err = {0};
     int fd = hy_endpoint_listen(&e, &err);
 
-    (void)state;
     close(fd);
     e.address_count = 1;
     strcpy(e.addresses[0], "127.0.0.1");
@@ -212,20 +204,4 @@ static void test_an_unreachable_rank_0_is_reported(void **state)
     assert_non_null(strstr(err.text, "rank 1 cannot connect to rank 0 at 127.0.0.1 port "));
     e.address_count = 0;
     assert_int_equal(hy_endpoint_dial(&e, 1, 2, &err), -EDESTADDRREQ);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks_on_several_machines_need_pmi),
-        cmocka_unit_test(test_an_endpoint_round_trips_through_its_text),
-        cmocka_unit_test(test_a_damaged_endpoint_is_refused),
-        cmocka_unit_test(test_an_unreachable_rank_0_is_reported),
-        cmocka_unit_test(test_rank_and_size_come_from_the_launchers_variables),
-        cmocka_unit_test(test_a_single_process_is_not_a_rank),
-        cmocka_unit_test(test_invalid_variables_are_refused_with_a_message),
-        cmocka_unit_test(test_each_start_has_its_own_rendezvous_socket),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

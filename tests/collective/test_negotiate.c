@@ -150,11 +150,10 @@ static const struct request_spec sum = {.kind = HY_ALLREDUCE, .type = HY_F32, .o
 static const struct request_spec barrier = {.kind = HY_BARRIER, .prescale = 1};
 static const struct request_spec join = {.kind = HY_JOIN, .prescale = 1};
 
-static void test_requests_run_in_the_same_order_on_all_ranks(void **state)
+HY_TEST(test_requests_run_in_the_same_order_on_all_ranks)
 {
     struct fixture c;
 
-    (void)state;
     open_fixture(&c, 2);
     assert_int_equal(ask(&c, 0, "a", &sum), 0);
     assert_int_equal(ask(&c, 0, "b", &sum), 0);
@@ -165,12 +164,11 @@ static void test_requests_run_in_the_same_order_on_all_ranks(void **state)
     hy_negotiator_free(c.negotiator);
 }
 
-static void test_a_repeated_request_has_an_id(void **state)
+HY_TEST(test_a_repeated_request_has_an_id)
 {
     struct fixture c;
     uint32_t id;
 
-    (void)state;
     open_fixture(&c, 2);
     for (unsigned r = 0; r < 2; r++)
         ask(&c, r, "a", &sum);
@@ -192,12 +190,11 @@ static void test_a_repeated_request_has_an_id(void **state)
 }
 
 /* A long training with numbered requests: names that repeat still get ids. */
-static void test_names_used_once_get_no_id(void **state)
+HY_TEST(test_names_used_once_get_no_id)
 {
     struct fixture c;
     char name[32];
 
-    (void)state;
     open_fixture(&c, 1);
     for (unsigned i = 0; i < HY_NEGOTIATOR_IDS_MAX + HY_NEGOTIATOR_SEEN_MAX; i++) {
         snprintf(name, sizeof name, "numpy.allreduce.%u", i);
@@ -227,11 +224,10 @@ static void expect_mismatch(const struct request_spec *other, const char *why)
     hy_negotiator_free(c.negotiator);
 }
 
-static void test_a_mismatch_names_the_tensor_the_ranks_and_their_values(void **state)
+HY_TEST(test_a_mismatch_names_the_tensor_the_ranks_and_their_values)
 {
     struct request_spec w;
 
-    (void)state;
     assert_int_equal(EBADMSG, 74);
     w = sum, w.type = HY_F64;
     expect_mismatch(&w, "tensor 'grad': ranks disagree on its type: rank 0 has float32, rank 1 has float64");
@@ -249,12 +245,11 @@ static void test_a_mismatch_names_the_tensor_the_ranks_and_their_values(void **s
     expect_mismatch(&w, "root");
 }
 
-static void test_a_mismatch_is_reported_to_later_ranks(void **state)
+HY_TEST(test_a_mismatch_is_reported_to_later_ranks)
 {
     struct request_spec w = sum;
     struct fixture c;
 
-    (void)state;
     w.type = HY_I32;
     open_fixture(&c, 3);
     ask(&c, 0, "x", &sum);
@@ -266,12 +261,11 @@ static void test_a_mismatch_is_reported_to_later_ranks(void **state)
     hy_negotiator_free(c.negotiator);
 }
 
-static void test_rows_of_gathered_tensors_may_differ(void **state)
+HY_TEST(test_rows_of_gathered_tensors_may_differ)
 {
     struct request_spec few = {.kind = HY_ALLGATHER, .type = HY_I64, .dims = {2, 3}, .dim_count = 2, .prescale = 1}, many = few;
     struct fixture c;
 
-    (void)state;
     many.dims[0] = 7;
     open_fixture(&c, 2);
     ask(&c, 1, "g", &many);
@@ -284,14 +278,13 @@ static void test_rows_of_gathered_tensors_may_differ(void **state)
     hy_negotiator_free(c.negotiator);
 }
 
-static void test_splits_of_an_alltoall_reach_all_ranks(void **state)
+HY_TEST(test_splits_of_an_alltoall_reach_all_ranks)
 {
     static const int64_t a[] = {1, 2}, b[] = {3, 0};
     struct request_spec one = {.kind = HY_ALLTOALL, .dims = {3}, .dim_count = 1, .splits = a, .split_count = 2, .prescale = 1};
     struct request_spec two = one;
     struct fixture c;
 
-    (void)state;
     two.splits = b;
     open_fixture(&c, 2);
     ask(&c, 0, "t", &one);
@@ -302,11 +295,10 @@ static void test_splits_of_an_alltoall_reach_all_ranks(void **state)
     hy_negotiator_free(c.negotiator);
 }
 
-static void test_a_deadlock_is_refused_on_all_ranks(void **state)
+HY_TEST(test_a_deadlock_is_refused_on_all_ranks)
 {
     struct fixture c;
 
-    (void)state;
     open_fixture(&c, 2);
     ask(&c, 0, "a", &sum);
     ask(&c, 1, "b", &sum);
@@ -320,11 +312,10 @@ static void test_a_deadlock_is_refused_on_all_ranks(void **state)
     hy_negotiator_free(c.negotiator);
 }
 
-static void test_after_a_deadlock_requests_start_fresh(void **state)
+HY_TEST(test_after_a_deadlock_requests_start_fresh)
 {
     struct fixture c;
 
-    (void)state;
     open_fixture(&c, 2);
     ask(&c, 0, "a", &sum);
     ask(&c, 1, "b", &sum);
@@ -339,11 +330,10 @@ static void test_after_a_deadlock_requests_start_fresh(void **state)
     hy_negotiator_free(c.negotiator);
 }
 
-static void test_a_deadlock_message_names_ranks_and_requests(void **state)
+HY_TEST(test_a_deadlock_message_names_ranks_and_requests)
 {
     struct fixture c;
 
-    (void)state;
     open_fixture(&c, 3);
     ask(&c, 0, "a", &sum);
     ask(&c, 2, "a", &sum);
@@ -358,11 +348,10 @@ static void test_a_deadlock_message_names_ranks_and_requests(void **state)
     hy_negotiator_free(c.negotiator);
 }
 
-static void test_a_deadlocked_request_can_be_retried(void **state)
+HY_TEST(test_a_deadlocked_request_can_be_retried)
 {
     struct fixture c;
 
-    (void)state;
     open_fixture(&c, 3);
     ask(&c, 0, "a", &sum);
     ask(&c, 2, "a", &sum);
@@ -377,12 +366,11 @@ static void test_a_deadlocked_request_can_be_retried(void **state)
     hy_negotiator_free(c.negotiator);
 }
 
-static void test_stalls_are_reported_and_fail_after_the_limit(void **state)
+HY_TEST(test_stalls_are_reported_and_fail_after_the_limit)
 {
     static const struct hy_stall_limits ends = {.warn_ms = 2000, .fail_ms = 3000}, silent = {0};
     struct fixture c;
 
-    (void)state;
     open_fixture(&c, 2);
     hy_negotiator_set_stall_limits(c.negotiator, &ends);
     ask(&c, 0, "loss", &sum);
@@ -404,11 +392,10 @@ static void test_stalls_are_reported_and_fail_after_the_limit(void **state)
     hy_negotiator_free(c.negotiator);
 }
 
-static void test_a_late_rank_only_causes_warnings(void **state)
+HY_TEST(test_a_late_rank_only_causes_warnings)
 {
     struct fixture c;
 
-    (void)state;
     open_fixture(&c, 3);
     ask(&c, 0, "loss", &sum);
     ask(&c, 2, "loss", &sum);
@@ -430,13 +417,12 @@ static void test_a_late_rank_only_causes_warnings(void **state)
 }
 
 /* 0 waits for 1, 1 waits for 2, and 2 computes: not a deadlock. */
-static void test_a_chain_of_waits_with_a_running_end_is_not_a_deadlock(void **state)
+HY_TEST(test_a_chain_of_waits_with_a_running_end_is_not_a_deadlock)
 {
     static const int64_t first[] = {0, 1}, second[] = {1, 2};
     struct request_spec set = {.kind = HY_SET_ADD, .splits = first, .split_count = 2, .prescale = 1}, in_set = sum;
     struct fixture c;
 
-    (void)state;
     open_fixture(&c, 3);
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "s", &set);
@@ -462,11 +448,10 @@ static void test_a_chain_of_waits_with_a_running_end_is_not_a_deadlock(void **st
     hy_negotiator_free(c.negotiator);
 }
 
-static void test_joined_ranks_take_part_in_sums_until_all_have_joined(void **state)
+HY_TEST(test_joined_ranks_take_part_in_sums_until_all_have_joined)
 {
     struct fixture c;
 
-    (void)state;
     open_fixture(&c, 3);
     ask(&c, 1, "join", &join);
     ask(&c, 0, "a", &sum);
@@ -491,14 +476,13 @@ static void test_joined_ranks_take_part_in_sums_until_all_have_joined(void **sta
 }
 
 /* The join of rank 0 is refused since rank 2 leaves: then rank 0 is needed for requests again. */
-static void test_a_refused_join_is_undone(void **state)
+HY_TEST(test_a_refused_join_is_undone)
 {
     static const int64_t two[] = {0, 1};
     const struct request_spec add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
     struct request_spec of_two = sum;
     struct fixture c;
 
-    (void)state;
     open_fixture(&c, 3);
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "add", &add);
@@ -514,12 +498,11 @@ static void test_a_refused_join_is_undone(void **state)
     hy_negotiator_free(c.negotiator);
 }
 
-static void test_a_request_refused_during_a_join_can_be_retried(void **state)
+HY_TEST(test_a_request_refused_during_a_join_can_be_retried)
 {
     struct request_spec broadcast = sum;
     struct fixture c;
 
-    (void)state;
     broadcast.kind = HY_BROADCAST;
     open_fixture(&c, 2);
     ask(&c, 1, "join", &join);
@@ -534,13 +517,12 @@ static void test_a_request_refused_during_a_join_can_be_retried(void **state)
 }
 
 /* The report that a rank waits and the order for which it waited have crossed each other. */
-static void test_a_rank_can_retract_that_it_waits(void **state)
+HY_TEST(test_a_rank_can_retract_that_it_waits)
 {
     Hy__FromRank m = HY__FROM_RANK__INIT;
     struct hy_err err = {0};
     struct fixture c;
 
-    (void)state;
     open_fixture(&c, 2);
     wait_for(&c, 1);
     m.body_case = HY__FROM_RANK__BODY_WAITS;
@@ -557,14 +539,13 @@ static void test_a_rank_can_retract_that_it_waits(void **state)
 }
 
 /* Rank 1 may still request it; rank 2 waits for another request. */
-static void test_a_deadlock_message_names_the_waiting_rank(void **state)
+HY_TEST(test_a_deadlock_message_names_the_waiting_rank)
 {
     static const int64_t two[] = {0, 2};
     const struct request_spec add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
     struct request_spec of_two = sum;
     struct fixture c;
 
-    (void)state;
     open_fixture(&c, 3);
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "add", &add);
@@ -581,7 +562,7 @@ static void test_a_deadlock_message_names_the_waiting_rank(void **state)
     hy_negotiator_free(c.negotiator);
 }
 
-static void test_a_set_with_a_refused_request_can_be_removed(void **state)
+HY_TEST(test_a_set_with_a_refused_request_can_be_removed)
 {
     static const int64_t two[] = {0, 1}, number[] = {1};
     const struct request_spec add = {.kind = HY_SET_ADD, .prescale = 1, .splits = two, .split_count = 2};
@@ -589,7 +570,6 @@ static void test_a_set_with_a_refused_request_can_be_removed(void **state)
     struct request_spec of_two = sum;
     struct fixture c;
 
-    (void)state;
     open_fixture(&c, 3);
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "add", &add);
@@ -610,12 +590,11 @@ static void test_a_set_with_a_refused_request_can_be_removed(void **state)
     hy_negotiator_free(c.negotiator);
 }
 
-static void test_a_broadcast_from_ranks_that_have_joined_is_refused(void **state)
+HY_TEST(test_a_broadcast_from_ranks_that_have_joined_is_refused)
 {
     struct request_spec w = sum;
     struct fixture c;
 
-    (void)state;
     w.kind = HY_BROADCAST;
     open_fixture(&c, 2);
     ask(&c, 1, "join", &join);
@@ -629,11 +608,10 @@ static void test_a_broadcast_from_ranks_that_have_joined_is_refused(void **state
     hy_negotiator_free(c.negotiator);
 }
 
-static void test_requests_fail_when_a_member_has_left(void **state)
+HY_TEST(test_requests_fail_when_a_member_has_left)
 {
     struct fixture c;
 
-    (void)state;
     open_fixture(&c, 3);
     ask(&c, 0, "a", &sum);
     send_body(&c, 1, HY__FROM_RANK__BODY_LEAVES);
@@ -646,14 +624,13 @@ static void test_requests_fail_when_a_member_has_left(void **state)
     hy_negotiator_free(c.negotiator);
 }
 
-static void test_sets_are_validated_numbered_and_reused(void **state)
+HY_TEST(test_sets_are_validated_numbered_and_reused)
 {
     static const int64_t some[] = {0, 2}, odd[] = {2, 0}, all[] = {0, 1, 2}, one = 1;
     struct request_spec add = {.kind = HY_SET_ADD, .splits = some, .split_count = 2, .prescale = 1};
     struct request_spec drop = {.kind = HY_SET_REMOVE, .splits = &one, .split_count = 1, .prescale = 1}, in_set = sum;
     struct fixture c;
 
-    (void)state;
     open_fixture(&c, 3);
     for (unsigned r = 0; r < 3; r++)
         ask(&c, r, "s", &add);
@@ -682,12 +659,11 @@ static void test_sets_are_validated_numbered_and_reused(void **state)
     hy_negotiator_free(c.negotiator);
 }
 
-static void test_invalid_messages_are_rejected(void **state)
+HY_TEST(test_invalid_messages_are_rejected)
 {
     struct request_spec w;
     struct fixture c;
 
-    (void)state;
     open_fixture(&c, 2);
     w = sum, w.kind = HY_KINDS;
     assert_int_equal(ask(&c, 0, "a", &w), -EPROTO);
@@ -722,41 +698,7 @@ static int some_talk(void *arg)
     return rc;
 }
 
-static void test_out_of_memory_is_reported(void **state)
+HY_TEST(test_out_of_memory_is_reported)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, some_talk, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_requests_run_in_the_same_order_on_all_ranks),
-        cmocka_unit_test(test_a_repeated_request_has_an_id),
-        cmocka_unit_test(test_a_mismatch_names_the_tensor_the_ranks_and_their_values),
-        cmocka_unit_test(test_a_mismatch_is_reported_to_later_ranks),
-        cmocka_unit_test(test_rows_of_gathered_tensors_may_differ),
-        cmocka_unit_test(test_splits_of_an_alltoall_reach_all_ranks),
-        cmocka_unit_test(test_a_deadlock_is_refused_on_all_ranks),
-        cmocka_unit_test(test_after_a_deadlock_requests_start_fresh),
-        cmocka_unit_test(test_a_deadlock_message_names_ranks_and_requests),
-        cmocka_unit_test(test_a_deadlocked_request_can_be_retried),
-        cmocka_unit_test(test_a_late_rank_only_causes_warnings),
-        cmocka_unit_test(test_stalls_are_reported_and_fail_after_the_limit),
-        cmocka_unit_test(test_a_chain_of_waits_with_a_running_end_is_not_a_deadlock),
-        cmocka_unit_test(test_joined_ranks_take_part_in_sums_until_all_have_joined),
-        cmocka_unit_test(test_names_used_once_get_no_id),
-        cmocka_unit_test(test_a_refused_join_is_undone),
-        cmocka_unit_test(test_a_request_refused_during_a_join_can_be_retried),
-        cmocka_unit_test(test_a_rank_can_retract_that_it_waits),
-        cmocka_unit_test(test_a_deadlock_message_names_the_waiting_rank),
-        cmocka_unit_test(test_a_set_with_a_refused_request_can_be_removed),
-        cmocka_unit_test(test_a_broadcast_from_ranks_that_have_joined_is_refused),
-        cmocka_unit_test(test_requests_fail_when_a_member_has_left),
-        cmocka_unit_test(test_sets_are_validated_numbered_and_reused),
-        cmocka_unit_test(test_invalid_messages_are_rejected),
-        cmocka_unit_test(test_out_of_memory_is_reported),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

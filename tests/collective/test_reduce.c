@@ -39,12 +39,11 @@ static void check(enum hy_type type, enum hy_reduce op, const void *const *sourc
         fail_msg("wide %s of %zu times %zu %s", hy_reduce_name(op), source_count, count, hy_type_name(type));
 }
 
-static void test_every_type_and_operation(void **state)
+HY_TEST(test_every_type_and_operation)
 {
     const void *sources[SOURCES];
     struct hy_rng rng;
 
-    (void)state;
     hy_rng_seed(&rng, 1, 0);
     for (enum hy_type type = 0; type < HY_TYPES; type++) {
         fill(&rng, type, sources, 0);
@@ -57,12 +56,11 @@ static void test_every_type_and_operation(void **state)
     }
 }
 
-static void test_buffers_need_no_alignment(void **state)
+HY_TEST(test_buffers_need_no_alignment)
 {
     const void *sources[SOURCES];
     struct hy_rng rng;
 
-    (void)state;
     hy_rng_seed(&rng, 2, 0);
     for (enum hy_type type = 0; type < HY_TYPES; type++)
         for (size_t shift = 1; shift < 8; shift += 3) {
@@ -75,13 +73,12 @@ static void test_buffers_need_no_alignment(void **state)
 }
 
 /* `out` may be any of the sources, the last one too, over more than one block. */
-static void test_the_output_may_be_a_source(void **state)
+HY_TEST(test_the_output_may_be_a_source)
 {
     const void *sources[SOURCES];
     char saved[ROOM];
     struct hy_rng rng;
 
-    (void)state;
     hy_rng_seed(&rng, 3, 0);
     for (enum hy_type type = 0; type < HY_TYPES; type++)
         for (size_t n = 1; n <= SOURCES; n++)
@@ -95,12 +92,11 @@ static void test_the_output_may_be_a_source(void **state)
             }
 }
 
-static void test_no_byte_past_the_end_is_written(void **state)
+HY_TEST(test_no_byte_past_the_end_is_written)
 {
     const void *sources[SOURCES];
     struct hy_rng rng;
 
-    (void)state;
     hy_rng_seed(&rng, 4, 0);
     for (enum hy_type type = 0; type < HY_TYPES; type++) {
         fill(&rng, type, sources, 0);
@@ -114,12 +110,11 @@ static void test_no_byte_past_the_end_is_written(void **state)
     }
 }
 
-static void test_min_and_max_propagate_nan(void **state)
+HY_TEST(test_min_and_max_propagate_nan)
 {
     static const enum hy_type reals[] = {HY_F16, HY_BF16, HY_F32, HY_F64};
     const void *sources[2] = {room[0], room[1]};
 
-    (void)state;
     for (size_t t = 0; t < 4; t++)
         for (size_t which = 0; which < 2; which++)
             for (enum hy_reduce op = HY_MIN; op <= HY_MAX; op++) {
@@ -148,13 +143,12 @@ static void narrow_both(enum hy_type type, const float *in, size_t count)
 
 /* All 65,536 values to float32 and back; values in between round to the nearest, ties to even.
  */
-static void test_halves_are_rounded_to_nearest_even(void **state)
+HY_TEST(test_halves_are_rounded_to_nearest_even)
 {
     static const enum hy_type halves[] = {HY_F16, HY_BF16};
     const struct hy_kernels *wide = hy_kernels_wide();
     float value[8], other[8], near[4];
 
-    (void)state;
     for (size_t t = 0; t < 2; t++)
         for (uint32_t first = 0; first < 0x10000; first += 8) {
             uint16_t bits[8];
@@ -177,7 +171,7 @@ static void test_halves_are_rounded_to_nearest_even(void **state)
         }
 }
 
-static void test_known_float16_values(void **state)
+HY_TEST(test_known_float16_values)
 {
     static const struct {
         float f;
@@ -190,7 +184,6 @@ static void test_known_float16_values(void **state)
         {2051.0f, 0x6802},    {1e-40f, 0x0000},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         uint16_t half;
 
@@ -200,11 +193,10 @@ static void test_known_float16_values(void **state)
 }
 
 /* 2048 + 1 + 1 is 2050; rounded after each step it would stay 2048. */
-static void test_halves_are_rounded_once(void **state)
+HY_TEST(test_halves_are_rounded_once)
 {
     const void *sources[] = {room[0], room[1], room[1]};
 
-    (void)state;
     number_put_small(HY_F16, room[0], 0, 2048);
     number_put_small(HY_F16, room[1], 0, 1);
     hy_reduce(out, sources, 3, 1, HY_F16, HY_SUM);
@@ -213,13 +205,12 @@ static void test_halves_are_rounded_once(void **state)
 
 /* ---- scaling ---- */
 
-static void test_plain_and_wide_kernels_scale_identically(void **state)
+HY_TEST(test_plain_and_wide_kernels_scale_identically)
 {
     static const double factors[] = {0, 1, 0.5, 1.0 / 3, -2.5, 1e10, 1e-10};
     const struct hy_kernels *wide = hy_kernels_wide();
     struct hy_rng rng;
 
-    (void)state;
     hy_rng_seed(&rng, 5, 0);
     for (enum hy_type type = 0; wide && type < HY_TYPES; type++)
         for (size_t f = 0; f < sizeof factors / sizeof factors[0]; f++) {
@@ -231,13 +222,12 @@ static void test_plain_and_wide_kernels_scale_identically(void **state)
 }
 
 /* As in Horovod: 9 * 0.1f differs from 9 * 0.1 rounded to a float. */
-static void test_floats_are_scaled_in_their_own_type(void **state)
+HY_TEST(test_floats_are_scaled_in_their_own_type)
 {
     const float narrow = 0x1.ccccce0000000p-1f;
     float f32 = 9.0f;
     double f64 = 9.0, wide = 9.0 * 0.1;
 
-    (void)state;
     hy_scale(&f32, &f32, 1, HY_F32, 0.1);
     assert_memory_equal(&f32, &narrow, sizeof f32);
     hy_scale(&f64, &f64, 1, HY_F64, 0.1);
@@ -248,9 +238,8 @@ static void test_floats_are_scaled_in_their_own_type(void **state)
 }
 
 /* n * (1.0 / n) is less than 1 for n = 49. */
-static void test_an_average_of_equal_integers_is_that_integer(void **state)
+HY_TEST(test_an_average_of_equal_integers_is_that_integer)
 {
-    (void)state;
     for (enum hy_type type = HY_U8; type <= HY_I64; type++)
         for (int n = 1; n <= 1024; n++) {
             int most = hy_type_size(type) == 1 ? 127 : 32767;
@@ -269,12 +258,11 @@ static void scale_i64(int64_t in, double factor, int64_t answer)
     assert_int_equal(in, answer);
 }
 
-static void test_scaled_integers_truncate_and_saturate(void **state)
+HY_TEST(test_scaled_integers_truncate_and_saturate)
 {
     int32_t i32 = -7;
     uint8_t u8 = 200;
 
-    (void)state;
     hy_scale(&i32, &i32, 1, HY_I32, 0.5);
     assert_int_equal(i32, -3);
     hy_scale(&i32, &i32, 1, HY_I32, 1e30);
@@ -290,34 +278,12 @@ static void test_scaled_integers_truncate_and_saturate(void **state)
     scale_i64(-7, 1.0 / 3, -2);
 }
 
-static void test_type_names_and_sizes(void **state)
+HY_TEST(test_type_names_and_sizes)
 {
-    (void)state;
     assert_string_equal(hy_type_name(HY_BF16), "bfloat16");
     assert_string_equal(hy_reduce_name(HY_AVERAGE), "average");
     for (enum hy_type type = 0; type < HY_TYPES; type++)
         assert_true(hy_type_size(type) >= 1 && hy_type_name(type));
     for (enum hy_reduce op = 0; op < HY_REDUCES; op++)
         assert_non_null(hy_reduce_name(op));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_type_and_operation),
-        cmocka_unit_test(test_buffers_need_no_alignment),
-        cmocka_unit_test(test_the_output_may_be_a_source),
-        cmocka_unit_test(test_no_byte_past_the_end_is_written),
-        cmocka_unit_test(test_min_and_max_propagate_nan),
-        cmocka_unit_test(test_halves_are_rounded_to_nearest_even),
-        cmocka_unit_test(test_known_float16_values),
-        cmocka_unit_test(test_halves_are_rounded_once),
-        cmocka_unit_test(test_plain_and_wide_kernels_scale_identically),
-        cmocka_unit_test(test_floats_are_scaled_in_their_own_type),
-        cmocka_unit_test(test_an_average_of_equal_integers_is_that_integer),
-        cmocka_unit_test(test_scaled_integers_truncate_and_saturate),
-        cmocka_unit_test(test_type_names_and_sizes),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,9 +109,8 @@ static int reduce_plan(struct rank *r, void *arg)
     return 0;
 }
 
-static void test_allreduce_of_any_count_by_any_number_of_ranks(void **state)
+HY_TEST(test_allreduce_of_any_count_by_any_number_of_ranks)
 {
-    (void)state;
     for (unsigned ranks = 1; ranks <= 8; ranks++) {
         const size_t counts[] = {0, 1, ranks - 1, ranks + 1, 1023, 1024, 1025, (256 << 10) - 1, (256 << 10) + 1};
 
@@ -123,11 +122,10 @@ static void test_allreduce_of_any_count_by_any_number_of_ranks(void **state)
     }
 }
 
-static void test_allreduce_of_every_type_by_every_operation(void **state)
+HY_TEST(test_allreduce_of_every_type_by_every_operation)
 {
     const enum hy_reduce ops[] = {HY_SUM, HY_MIN, HY_MAX, HY_PRODUCT, HY_AVERAGE};
 
-    (void)state;
     for (enum hy_type type = 0; type < HY_TYPES; type++)
         for (size_t i = 0; i < HY_COUNT(ops); i++) {
             struct plan plan = {.count = i % 2 ? 4097 : 70001, .type = type, .op = ops[i]};
@@ -136,11 +134,10 @@ static void test_allreduce_of_every_type_by_every_operation(void **state)
         }
 }
 
-static void test_direct_and_sliced_allreduce_agree_for_any_segment_size(void **state)
+HY_TEST(test_direct_and_sliced_allreduce_agree_for_any_segment_size)
 {
     const size_t segments[] = {64, 4096, 10000, 1 << 20};
 
-    (void)state;
     for (unsigned i = 0; i < 32; i++) {
         struct hy_choice choice = {.way = i % 2 ? HY_SLICES : HY_DIRECT, .segment = segments[i / 2 % 4],
                                    .ahead = i % 5 * 7, .stream_out = i % 3 == 0};
@@ -165,16 +162,14 @@ static int reduce_with_a_ring(struct rank *r, void *arg)
     return 0;
 }
 
-static void test_two_members_reduce_with_either_kind_of_ring(void **state)
+HY_TEST(test_two_members_reduce_with_either_kind_of_ring)
 {
-    (void)state;
     as_threads(2, reduce_with_a_ring, NULL);
     as_threads(2, reduce_with_a_ring, (void *)1);
 }
 
-static void test_the_kind_of_ring_depends_on_the_cache_of_a_core(void **state)
+HY_TEST(test_the_kind_of_ring_depends_on_the_cache_of_a_core)
 {
-    (void)state;
     assert_int_equal(hy_ring_kind(2, 2 << 20), HY_RING_SWAPPED);
     assert_int_equal(hy_ring_kind(2, 1 << 20), HY_RING_LONG);
     assert_int_equal(hy_ring_kind(2, 0), HY_RING_LONG);
@@ -213,11 +208,10 @@ static int reduce_spans(struct rank *r, void *arg)
     return 0;
 }
 
-static void test_spans_are_reduced_as_one_array(void **state)
+HY_TEST(test_spans_are_reduced_as_one_array)
 {
     const size_t counts[] = {0, 1, 7, 3000, 70001, 400003};
 
-    (void)state;
     for (unsigned ranks = 1; ranks <= 4; ranks++)
         for (size_t i = 0; i < HY_COUNT(counts); i++) {
             struct plan plan = {.count = counts[i], .type = i % 2 ? HY_F32 : HY_BF16, .post = i == 3 ? 0.5 : 1};
@@ -232,9 +226,8 @@ static int force_non_temporal_stores(struct rank *r, void *arg)
     return reduce_plan(r, arg);
 }
 
-static void test_slots_can_be_written_with_non_temporal_stores(void **state)
+HY_TEST(test_slots_can_be_written_with_non_temporal_stores)
 {
-    (void)state;
     for (unsigned ranks = 2; ranks <= 3; ranks++) {
         struct plan plan = {.count = 200003, .shift = 3, .type = HY_U8, .rounds = 3, .op = HY_MAX};
 
@@ -250,36 +243,32 @@ static int measure_pace(struct rank *r, void *arg)
     return line;
 }
 
-static void test_a_member_measures_the_cost_of_its_stores(void **state)
+HY_TEST(test_a_member_measures_the_cost_of_its_stores)
 {
     struct plan plan = {.count = 4096, .type = HY_F32, .rounds = 40};
 
-    (void)state;
     as_threads(2, measure_pace, &plan);
 }
 
-static void test_ranks_can_be_processes(void **state)
+HY_TEST(test_ranks_can_be_processes)
 {
     struct plan small = {.count = 1000, .type = HY_F64, .rounds = 50}, large = {.count = 300001, .type = HY_I32};
 
-    (void)state;
     as_processes(4, reduce_plan, &small);
     as_processes(8, reduce_plan, &large);
 }
 
-static void test_allreduce_of_64_mib(void **state)
+HY_TEST(test_allreduce_of_64_mib)
 {
     struct plan plan = {.count = 16 << 20, .type = HY_F32, .post = 0.5};
 
-    (void)state;
     as_threads(2, reduce_plan, &plan);
 }
 
-static void test_allreduce_with_the_maximum_number_of_ranks(void **state)
+HY_TEST(test_allreduce_with_the_maximum_number_of_ranks)
 {
     struct plan plan = {.count = 5000, .type = HY_F64};
 
-    (void)state;
     as_threads(HY_LOCAL_MAX_RANKS, reduce_plan, &plan);
 }
 
@@ -308,12 +297,11 @@ static int reduce_bits(struct rank *r, void *arg)
 }
 
 /* Sums of these numbers depend on the order. */
-static void test_reduction_order_does_not_depend_on_arrival(void **state)
+HY_TEST(test_reduction_order_does_not_depend_on_arrival)
 {
     struct bits *bits = malloc(sizeof *bits);
     struct hy_rng rng;
 
-    (void)state;
     hy_rng_seed(&rng, 5, 0);
     for (size_t i = 0; i < BITS_COUNT; i++)
         for (int r = 0; r < 4; r++)
@@ -344,9 +332,8 @@ static int broadcast_all(struct rank *r, void *arg)
     return 0;
 }
 
-static void test_broadcast_from_every_root(void **state)
+HY_TEST(test_broadcast_from_every_root)
 {
-    (void)state;
     for (unsigned ranks = 1; ranks <= 5; ranks += 2)
         as_threads(ranks, broadcast_all, NULL);
 }
@@ -364,9 +351,8 @@ static int large_broadcast(struct rank *r, void *arg)
     return 0;
 }
 
-static void test_large_broadcast(void **state)
+HY_TEST(test_large_broadcast)
 {
-    (void)state;
     as_threads(2, large_broadcast, NULL);
 }
 
@@ -406,9 +392,8 @@ static int gather(struct rank *r, void *arg)
     return line;
 }
 
-static void test_allgather_of_unequal_shares(void **state)
+HY_TEST(test_allgather_of_unequal_shares)
 {
-    (void)state;
     for (unsigned ranks = 1; ranks <= 5; ranks += 2)
         as_threads(ranks, gather, NULL);
 }
@@ -450,9 +435,8 @@ static int exchange(struct rank *r, void *arg)
     return line;
 }
 
-static void test_alltoall_with_splits(void **state)
+HY_TEST(test_alltoall_with_splits)
 {
-    (void)state;
     for (unsigned ranks = 1; ranks <= 5; ranks += 2)
         as_threads(ranks, exchange, NULL);
 }
@@ -485,9 +469,8 @@ static int scatter(struct rank *r, void *arg)
     return line;
 }
 
-static void test_reducescatter_of_unequal_parts(void **state)
+HY_TEST(test_reducescatter_of_unequal_parts)
 {
-    (void)state;
     for (unsigned ranks = 1; ranks <= 5; ranks += 2)
         as_threads(ranks, scatter, NULL);
 }
@@ -512,9 +495,8 @@ static int halves(struct rank *r, void *arg)
     return 0;
 }
 
-static void test_reduce_and_share_slices_equal_an_allreduce(void **state)
+HY_TEST(test_reduce_and_share_slices_equal_an_allreduce)
 {
-    (void)state;
     for (unsigned ranks = 1; ranks <= 4; ranks++)
         as_threads(ranks, halves, NULL);
 }
@@ -531,11 +513,10 @@ static int pass_barriers(struct rank *r, void *arg)
     return 0;
 }
 
-static void test_no_rank_passes_a_barrier_before_all_reach_it(void **state)
+HY_TEST(test_no_rank_passes_a_barrier_before_all_reach_it)
 {
     _Atomic unsigned come = 0;
 
-    (void)state;
     as_threads(4, pass_barriers, &come);
 }
 
@@ -574,9 +555,8 @@ static int random_calls(struct rank *r, void *arg)
     return line;
 }
 
-static void test_operations_can_be_mixed_in_any_order(void **state)
+HY_TEST(test_operations_can_be_mixed_in_any_order)
 {
-    (void)state;
     as_threads(2, random_calls, NULL);
     as_threads(5, random_calls, NULL);
 }
@@ -588,38 +568,8 @@ static int random_calls_without_spinning(struct rank *r, void *arg)
     return random_calls(r, arg);
 }
 
-static void test_sleeping_ranks_are_woken(void **state)
+HY_TEST(test_sleeping_ranks_are_woken)
 {
-    (void)state;
     as_threads(3, random_calls_without_spinning, NULL);
     as_processes(3, random_calls_without_spinning, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_allreduce_of_any_count_by_any_number_of_ranks),
-        cmocka_unit_test(test_allreduce_of_every_type_by_every_operation),
-        cmocka_unit_test(test_direct_and_sliced_allreduce_agree_for_any_segment_size),
-        cmocka_unit_test(test_two_members_reduce_with_either_kind_of_ring),
-        cmocka_unit_test(test_the_kind_of_ring_depends_on_the_cache_of_a_core),
-        cmocka_unit_test(test_spans_are_reduced_as_one_array),
-        cmocka_unit_test(test_slots_can_be_written_with_non_temporal_stores),
-        cmocka_unit_test(test_a_member_measures_the_cost_of_its_stores),
-        cmocka_unit_test(test_ranks_can_be_processes),
-        cmocka_unit_test(test_allreduce_of_64_mib),
-        cmocka_unit_test(test_allreduce_with_the_maximum_number_of_ranks),
-        cmocka_unit_test(test_reduction_order_does_not_depend_on_arrival),
-        cmocka_unit_test(test_broadcast_from_every_root),
-        cmocka_unit_test(test_large_broadcast),
-        cmocka_unit_test(test_allgather_of_unequal_shares),
-        cmocka_unit_test(test_alltoall_with_splits),
-        cmocka_unit_test(test_reducescatter_of_unequal_parts),
-        cmocka_unit_test(test_reduce_and_share_slices_equal_an_allreduce),
-        cmocka_unit_test(test_no_rank_passes_a_barrier_before_all_reach_it),
-        cmocka_unit_test(test_operations_can_be_mixed_in_any_order),
-        cmocka_unit_test(test_sleeping_ranks_are_woken),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

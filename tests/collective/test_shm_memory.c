@@ -40,9 +40,8 @@ static int use_sets(struct rank *r, void *arg)
     return line;
 }
 
-static void test_sets_coexist_and_their_slots_are_reused(void **state)
+HY_TEST(test_sets_coexist_and_their_slots_are_reused)
 {
-    (void)state;
     as_threads(4, use_sets, NULL);
     as_processes(4, use_sets, NULL);
 }
@@ -68,9 +67,8 @@ static int pages_come_and_go(struct rank *r, void *arg)
     return 0;
 }
 
-static void test_memory_of_a_set_is_bounded_and_freed(void **state)
+HY_TEST(test_memory_of_a_set_is_bounded_and_freed)
 {
-    (void)state;
     as_threads(2, pages_come_and_go, NULL);
     for (unsigned count = 1; count <= HY_LOCAL_MAX_RANKS; count++)
         assert_in_range(hy_shm_size(count) / HY_SETS_MAX, 1, 36 << 20);
@@ -92,9 +90,8 @@ static int open_invalid_sets(struct rank *r, void *arg)
     return 0;
 }
 
-static void test_an_invalid_set_is_refused(void **state)
+HY_TEST(test_an_invalid_set_is_refused)
 {
-    (void)state;
     as_threads(2, open_invalid_sets, NULL);
 }
 
@@ -142,9 +139,8 @@ static int transfer_with_all(struct rank *r, void *arg)
     return line;
 }
 
-static void test_pipes_carry_bytes_both_ways(void **state)
+HY_TEST(test_pipes_carry_bytes_both_ways)
 {
-    (void)state;
     as_threads(3, transfer_with_all, NULL);
     as_processes(3, transfer_with_all, NULL);
 }
@@ -167,9 +163,8 @@ static int as_first_only(struct rank *r, void *arg)
     return r->local ? 0 : use_invalid_counters(r, arg);
 }
 
-static void test_invalid_pipe_counters_transfer_nothing(void **state)
+HY_TEST(test_invalid_pipe_counters_transfer_nothing)
 {
-    (void)state;
     as_threads(2, as_first_only, NULL);
 }
 
@@ -212,9 +207,8 @@ static int wait_in_vain(struct rank *r, void *arg)
     return 0;
 }
 
-static void test_a_wait_fails_with_the_message_of_its_check(void **state)
+HY_TEST(test_a_wait_fails_with_the_message_of_its_check)
 {
-    (void)state;
     for (int what = 0; what < 3; what++)
         as_threads(3, wait_in_vain, &what);
 }
@@ -226,12 +220,11 @@ static int no_words(void *arg, struct hy_err *err)
     return -EPIPE;
 }
 
-static void test_a_check_without_a_message_gets_one(void **state)
+HY_TEST(test_a_check_without_a_message_gets_one)
 {
     int ends[2];
     struct hy_waiter w = {.bell = -1, .check = no_words};
 
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     close(ends[1]); /* readable, at the end of the stream */
     w.watch_fd = ends[0];
@@ -273,13 +266,12 @@ static int work_until_death(struct rank *r, void *arg)
     return 0;
 }
 
-static void test_a_killed_rank_ends_the_waits_of_others(void **state)
+HY_TEST(test_a_killed_rank_ends_the_waits_of_others)
 {
     struct host h;
     struct doom doom;
     pid_t pids[4];
 
-    (void)state;
     host_open(&h, 4);
     assert_int_equal(pipe(doom.ends), 0);
     for (unsigned i = 0; i < 4; i++) {
@@ -301,14 +293,13 @@ static void test_a_killed_rank_ends_the_waits_of_others(void **state)
 
 /* ---- bells -------------------------------------------------------------------------- */
 
-static void test_a_bell_wakes_and_ringing_never_blocks(void **state)
+HY_TEST(test_a_bell_wakes_and_ringing_never_blocks)
 {
     char name[HY_BELL_MAX], other[HY_BELL_MAX];
     int bell = hy_bell_open(name, NULL), from = hy_bell_open(other, NULL);
     struct hy_waiter w = {.bell = bell, .watch_fd = -1};
     struct pollfd look = {.fd = bell, .events = POLLIN};
 
-    (void)state;
     assert_true(bell >= 0 && from >= 0 && strcmp(name, other) != 0);
     for (int i = 0; i < 10000; i++)
         hy_bell_ring(from, name);
@@ -320,13 +311,12 @@ static void test_a_bell_wakes_and_ringing_never_blocks(void **state)
     close(from);
 }
 
-static void test_a_sleep_polls_additional_descriptors(void **state)
+HY_TEST(test_a_sleep_polls_additional_descriptors)
 {
     int ends[2];
     struct hy_waiter w = {.bell = -1, .watch_fd = -1};
     struct pollfd more[100];
 
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     assert_int_equal(write(ends[1], "x", 1), 1);
     for (int i = 0; i < 100; i++)
@@ -342,12 +332,11 @@ static void test_a_sleep_polls_additional_descriptors(void **state)
 
 /* ---- errors of open ---------------------------------------------------------- */
 
-static void test_memory_is_reserved_once_and_cannot_shrink(void **state)
+HY_TEST(test_memory_is_reserved_once_and_cannot_shrink)
 {
     int fd = memfd_create("empty", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(hy_shm_reserve(fd, 2, &err), 0);
     assert_int_equal(hy_shm_reserve(fd, 2, &err), 0); /* the second rank */
     assert_int_equal(lseek(fd, 0, SEEK_END), hy_shm_size(2));
@@ -361,7 +350,7 @@ static void test_memory_is_reserved_once_and_cannot_shrink(void **state)
     assert_int_equal(hy_shm_reserve(-1, 2, &err), -EBADF);
 }
 
-static void test_memory_of_the_wrong_size_is_refused(void **state)
+HY_TEST(test_memory_of_the_wrong_size_is_refused)
 {
     const char *names[HY_LOCAL_MAX_RANKS + 1] = {"a", "b"};
     struct hy_waiter w = {.bell = -1, .watch_fd = -1};
@@ -369,7 +358,6 @@ static void test_memory_of_the_wrong_size_is_refused(void **state)
     struct hy_err err = {0};
     int fd = memfd_create("small", MFD_CLOEXEC);
 
-    (void)state;
     assert_int_equal(ftruncate(fd, (off_t)hy_shm_size(2) - 1), 0);
     assert_int_equal(hy_shm_open(fd, 0, 2, names, &w, &shm, &err), -EINVAL);
     assert_non_null(strstr(err.text, "2 ranks"));
@@ -403,34 +391,12 @@ static int open_and_close(void *arg)
     return rc;
 }
 
-static void test_system_errors_are_reported_and_leak_nothing(void **state)
+HY_TEST(test_system_errors_are_reported_and_leak_nothing)
 {
     struct host h;
 
-    (void)state;
     host_open(&h, 1);
     hy_each_fault(HY_SEAM_ALLOC, open_and_close, &h);
     hy_each_fault(HY_SEAM_SYS, open_and_close, &h);
     host_close(&h);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sets_coexist_and_their_slots_are_reused),
-        cmocka_unit_test(test_memory_of_a_set_is_bounded_and_freed),
-        cmocka_unit_test(test_an_invalid_set_is_refused),
-        cmocka_unit_test(test_pipes_carry_bytes_both_ways),
-        cmocka_unit_test(test_invalid_pipe_counters_transfer_nothing),
-        cmocka_unit_test(test_a_wait_fails_with_the_message_of_its_check),
-        cmocka_unit_test(test_a_check_without_a_message_gets_one),
-        cmocka_unit_test(test_a_killed_rank_ends_the_waits_of_others),
-        cmocka_unit_test(test_a_bell_wakes_and_ringing_never_blocks),
-        cmocka_unit_test(test_a_sleep_polls_additional_descriptors),
-        cmocka_unit_test(test_memory_is_reserved_once_and_cannot_shrink),
-        cmocka_unit_test(test_memory_of_the_wrong_size_is_refused),
-        cmocka_unit_test(test_system_errors_are_reported_and_leak_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,9 +46,8 @@ static void assert_expands(const char *template, const char *expected)
     assert_string_equal(text, expected);
 }
 
-static void test_names_in_braces_are_replaced_by_values(void **state)
+HY_TEST_WITH(test_names_in_braces_are_replaced_by_values, setup, teardown)
 {
-    (void)state;
     assert_expands("--lr={lr}", "--lr=0.001");
     assert_expands("{layers}{layers}", "33");
     assert_expands("{act}", "relu");
@@ -56,17 +55,15 @@ static void test_names_in_braces_are_replaced_by_values(void **state)
     assert_expands("", "");
 }
 
-static void test_doubled_braces_are_literal(void **state)
+HY_TEST_WITH(test_doubled_braces_are_literal, setup, teardown)
 {
-    (void)state;
     assert_expands("{{lr}}", "{lr}");
     assert_expands("awk {{ print {lr} }}", "awk { print 0.001 }");
     assert_expands("{{{lr}}}", "{0.001}");
 }
 
-static void test_other_text_in_braces_is_unchanged(void **state)
+HY_TEST_WITH(test_other_text_in_braces_is_unchanged, setup, teardown)
 {
-    (void)state;
     assert_expands("{\"a\": 1}", "{\"a\": 1}");
     assert_expands("{ lr }", "{ lr }");
     assert_expands("{", "{");
@@ -74,14 +71,13 @@ static void test_other_text_in_braces_is_unchanged(void **state)
     assert_expands("{}", "{}");
 }
 
-static void test_unknown_name_is_rejected_and_known_ones_are_listed(void **state)
+HY_TEST_WITH(test_unknown_name_is_rejected_and_known_ones_are_listed, setup, teardown)
 {
     char *names[] = {(char *)"lr", (char *)"layers", NULL};
     char *good[] = {(char *)"a", (char *)"{lr}", (char *)"{{dropout}}", (char *)"{\"json\": 1}", NULL};
     char *bad[] = {(char *)"a", (char *)"--x={dropout}", NULL};
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(hy_command_check(good, names, &err), 0);
     assert_int_equal(hy_command_check(bad, names, &err), -EINVAL);
     assert_non_null(strstr(err.text, "{dropout}"));
@@ -97,25 +93,22 @@ static void assert_dir(const char *expected)
     assert_string_equal(dir, expected);
 }
 
-static void test_directory_is_named_after_the_parameters(void **state)
+HY_TEST_WITH(test_directory_is_named_after_the_parameters, setup, teardown)
 {
-    (void)state;
     assert_dir("lr=0.001,layers=3,act=relu");
 }
 
-static void test_unsafe_bytes_in_a_directory_name_are_escaped(void **state)
+HY_TEST_WITH(test_unsafe_bytes_in_a_directory_name_are_escaped, setup, teardown)
 {
-    (void)state;
     values[2].number = 1;
     assert_dir("lr=0.001,layers=3,act=a%2Fb");
 }
 
-static void test_directory_has_the_trial_number_without_parameters(void **state)
+HY_TEST_WITH(test_directory_has_the_trial_number_without_parameters, setup, teardown)
 {
     struct hy_space none = {0};
     hy_cleanup_free char *dir = hy_params_dir(&none, values, 7);
 
-    (void)state;
     assert_string_equal(dir, "trial-7");
 }
 
@@ -134,12 +127,11 @@ static char *dir_of(const char *value)
     return dir;
 }
 
-static void test_long_values_give_short_distinct_names(void **state)
+HY_TEST_WITH(test_long_values_give_short_distinct_names, setup, teardown)
 {
     char a[400], b[400];
     hy_cleanup_free char *one = NULL, *two = NULL;
 
-    (void)state;
     memset(a, 'x', sizeof a - 1);
     a[sizeof a - 1] = '\0';
     memcpy(b, a, sizeof b);
@@ -150,11 +142,10 @@ static void test_long_values_give_short_distinct_names(void **state)
     assert_string_not_equal(one, two);
 }
 
-static void test_no_value_escapes_the_directory(void **state)
+HY_TEST_WITH(test_no_value_escapes_the_directory, setup, teardown)
 {
     static const char *const odd[] = {"..", "/", "a\nb", "\x01", "\xff\xfe", "~", "%", "*", "$(x)", "a b", "\xc3\xbc"};
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(odd); i++) {
         hy_cleanup_free char *dir = dir_of(odd[i]);
 
@@ -163,23 +154,21 @@ static void test_no_value_escapes_the_directory(void **state)
     }
 }
 
-static void test_params_are_json_with_numbers_as_numbers(void **state)
+HY_TEST_WITH(test_params_are_json_with_numbers_as_numbers, setup, teardown)
 {
     hy_cleanup_free char *text = hy_params_json(&space, values);
     json_t *o = json_loads(text, 0, NULL);
 
-    (void)state;
     assert_string_equal(text, "{\"lr\": 0.001, \"layers\": 3, \"act\": \"relu\"}");
     assert_non_null(o);
     json_decref(o);
 }
 
-static void test_text_that_is_not_a_json_number_is_a_string(void **state)
+HY_TEST_WITH(test_text_that_is_not_a_json_number_is_a_string, setup, teardown)
 {
     static const char *const texts[] = {"007", ".5", "1.", "inf", "nan", "-", "1e", "0x10", "+1",
                                         "9223372036854775808", "1e999", ""};
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(texts) - 1; i++) {
         struct hy_space s = {0};
         struct hy_value v = {0};
@@ -197,14 +186,13 @@ static void test_text_that_is_not_a_json_number_is_a_string(void **state)
     }
 }
 
-static void test_json_values_are_unchanged(void **state)
+HY_TEST(test_json_values_are_unchanged)
 {
     struct hy_space s = {0};
     struct hy_value v[3] = {{0}, {1}, {0}};
     hy_cleanup_free char *json = NULL, *dir = NULL, *word = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(hy_space_add_grid(&s, "layers=[[64, 64], [128]]", &err), 0);
     assert_int_equal(hy_space_add_grid(&s, "id=[1, \"1\"]", &err), 0);
     assert_int_equal(hy_space_add(&s, "o=[{\"a b\": [null, 1.0, \"\\u00e9\"]}]", &err), 0);
@@ -218,14 +206,13 @@ static void test_json_values_are_unchanged(void **state)
     hy_space_done(&s);
 }
 
-static void test_float_keeps_its_type_in_json(void **state)
+HY_TEST(test_float_keeps_its_type_in_json)
 {
     struct hy_space s = {0};
     struct hy_value v[3] = {{1}, {1e16}, {1}};
     hy_cleanup_free char *json = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(hy_space_add(&s, "x=0.0..1.0", &err), 0);
     assert_int_equal(hy_space_add(&s, "y=0.0..1e20", &err), 0);
     assert_int_equal(hy_space_add(&s, "n=0..1", &err), 0);
@@ -244,15 +231,13 @@ static int format_all(void *arg)
     return a && b && c ? 0 : -ENOMEM;
 }
 
-static void test_out_of_memory_is_reported_without_leaks(void **state)
+HY_TEST_WITH(test_out_of_memory_is_reported_without_leaks, setup, teardown)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, format_all, NULL);
 }
 
-static void test_only_a_fatal_signal_counts_as_agent_death(void **state)
+HY_TEST(test_only_a_fatal_signal_counts_as_agent_death)
 {
-    (void)state;
     assert_int_equal(hy_agent_end_of(false, 0, SIGKILL), HY_AGENT_DIED);
     assert_int_equal(hy_agent_end_of(false, 0, SIGSEGV), HY_AGENT_DIED);
     assert_int_equal(hy_agent_end_of(false, 1, 0), HY_AGENT_ENDED); /* its lease has ended */
@@ -265,7 +250,7 @@ static void test_only_a_fatal_signal_counts_as_agent_death(void **state)
 
 /* ---- hosts ------------------------------------------------------------------------------ */
 
-static void test_discovery_script_lists_hosts_with_or_without_slots(void **state)
+HY_TEST(test_discovery_script_lists_hosts_with_or_without_slots)
 {
     static const struct {
         const char *text, *message;
@@ -276,7 +261,6 @@ static void test_discovery_script_lists_hosts_with_or_without_slots(void **state
     struct hy_discovered hosts = {0};
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(hy_discovered_parse("a:4\n\n me@b \r\n[fe80::1]:2\nnone:0\na:3", 7, &hosts, &err), 0);
     assert_int_equal(hosts.count, 3);
     assert_string_equal(hosts.rows[0].name, "a");
@@ -291,14 +275,13 @@ static void test_discovery_script_lists_hosts_with_or_without_slots(void **state
     }
 }
 
-static void test_ssh_uses_the_port_and_key_of_the_user(void **state)
+HY_TEST(test_ssh_uses_the_port_and_key_of_the_user)
 {
     struct hy_agent_order order = {.identity = "agent-1", .name = "b", .host = "b", .slots = 1, .ssh_port = 2222,
                                    .ssh_identity = "/home/me/key"};
     struct hy_err err = {0};
     char **argv = hy_command_ssh(&order, &err);
 
-    (void)state;
     assert_non_null(argv);
     assert_string_equal(argv[8], "-p");
     assert_string_equal(argv[9], "2222");
@@ -312,29 +295,4 @@ static void test_ssh_uses_the_port_and_key_of_the_user(void **state)
     assert_non_null(argv);
     assert_string_equal(argv[8], "b");
     hy_argv_free(&argv);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_discovery_script_lists_hosts_with_or_without_slots),
-        cmocka_unit_test(test_ssh_uses_the_port_and_key_of_the_user),
-        cmocka_unit_test_setup_teardown(test_names_in_braces_are_replaced_by_values, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_doubled_braces_are_literal, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_other_text_in_braces_is_unchanged, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_unknown_name_is_rejected_and_known_ones_are_listed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_directory_is_named_after_the_parameters, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_unsafe_bytes_in_a_directory_name_are_escaped, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_directory_has_the_trial_number_without_parameters, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_long_values_give_short_distinct_names, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_no_value_escapes_the_directory, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_params_are_json_with_numbers_as_numbers, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_text_that_is_not_a_json_number_is_a_string, setup, teardown),
-        cmocka_unit_test(test_json_values_are_unchanged),
-        cmocka_unit_test(test_float_keeps_its_type_in_json),
-        cmocka_unit_test(test_only_a_fatal_signal_counts_as_agent_death),
-        cmocka_unit_test_setup_teardown(test_out_of_memory_is_reported_without_leaks, setup, teardown),
-    };
-
-    return cmocka_run_group_tests_name("driver", tests, NULL, NULL);
 }

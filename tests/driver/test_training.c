@@ -414,7 +414,7 @@ static void start_three_ranks_on_two_agents(uint32_t least, uint32_t retries)
     expect_roster(b, 1, 3);
 }
 
-static void test_ranks_start_together_and_ranks_of_an_agent_are_consecutive(void **state)
+HY_TEST_WITH(test_ranks_start_together_and_ranks_of_an_agent_are_consecutive, begin, end)
 {
     static const char *const names[] = {"HOPYARD_GROUP", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK",
                                         "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE"};
@@ -425,7 +425,6 @@ static void test_ranks_start_together_and_ranks_of_an_agent_are_consecutive(void
     };
     struct fake_agent *a, *b;
 
-    (void)state;
     start_training(3, 0, 0);
     a = join_run(0, "a", 2);
     wait_for_log("agent a has joined");
@@ -441,12 +440,11 @@ static void test_ranks_start_together_and_ranks_of_an_agent_are_consecutive(void
     assert_int_equal(outcome().state, HY_RUN_DONE);
 }
 
-static void test_roster_has_all_members_their_hosts_and_a_shared_key(void **state)
+HY_TEST_WITH(test_roster_has_all_members_their_hosts_and_a_shared_key, begin, end)
 {
     struct fake_agent *a = &w.agents[0], *b = &w.agents[1];
     const Hy__Roster *r[3];
 
-    (void)state;
     start_three_ranks_on_two_agents(0, 0);
     r[0] = expect_roster(a, 2, 1);
     r[1] = expect_roster(a, 3, 2);
@@ -471,11 +469,10 @@ static void test_roster_has_all_members_their_hosts_and_a_shared_key(void **stat
     assert_int_equal(outcome().done, 3);
 }
 
-static void test_first_agent_has_the_first_ranks_regardless_of_its_slots(void **state)
+HY_TEST_WITH(test_first_agent_has_the_first_ranks_regardless_of_its_slots, begin, end)
 {
     struct fake_agent *a, *b;
 
-    (void)state;
     start_training(3, 0, 1);
     a = join_run(0, "a", 1);
     wait_for_log("agent a has joined");
@@ -488,12 +485,11 @@ static void test_first_agent_has_the_first_ranks_regardless_of_its_slots(void **
     assert_int_equal(outcome().state, HY_RUN_DONE);
 }
 
-static void test_messages_for_other_ranks_or_attempts_are_ignored(void **state)
+HY_TEST_WITH(test_messages_for_other_ranks_or_attempts_are_ignored, begin, end)
 {
     struct fake_agent *a, *b;
     Hy__Roster roster = HY__ROSTER__INIT;
 
-    (void)state;
     start_training(2, 0, 0);
     a = join_run(0, "a", 1);
     wait_for_log("agent a has joined");
@@ -521,12 +517,11 @@ static void test_messages_for_other_ranks_or_attempts_are_ignored(void **state)
     assert_int_equal(outcome().done, 2);
 }
 
-static void test_ranks_are_notified_of_a_death_before_its_ended_message(void **state)
+HY_TEST_WITH(test_ranks_are_notified_of_a_death_before_its_ended_message, begin, end)
 {
     struct fake_agent *a = &w.agents[0], *b = &w.agents[1];
     struct outcome o;
 
-    (void)state;
     start_three_ranks_on_two_agents(0, 0);
     send_lost(b, 3, 1, "was ended by signal 11 (Segmentation fault)");
     assert_string_equal(expect_lost(a, 4, 1), "rank 2 on b was ended by signal 11 (Segmentation fault)");
@@ -543,12 +538,11 @@ static void test_ranks_are_notified_of_a_death_before_its_ended_message(void **s
     assert_int_equal(o.stopped, 2);
 }
 
-static void test_lost_agent_is_reported_and_all_ranks_restart_when_there_is_room(void **state)
+HY_TEST_WITH(test_lost_agent_is_reported_and_all_ranks_restart_when_there_is_room, begin, end)
 {
     struct fake_agent *a = &w.agents[0], *b = &w.agents[1], *c;
     Hy__Bye bye = HY__BYE__INIT;
 
-    (void)state;
     start_three_ranks_on_two_agents(0, 0);
     bye.why = (char *)"the power fails";
     send_to_driver(b, HY__CONTROL__BODY_BYE, &bye);
@@ -575,12 +569,11 @@ static void test_lost_agent_is_reported_and_all_ranks_restart_when_there_is_room
     assert_int_equal(outcome().state, HY_RUN_DONE);
 }
 
-static void test_surviving_ranks_keep_their_order_and_wait_only_for_each_other(void **state)
+HY_TEST_WITH(test_surviving_ranks_keep_their_order_and_wait_only_for_each_other, begin, end)
 {
     struct fake_agent *a = &w.agents[0], *b = &w.agents[1];
     const Hy__Roster *r;
 
-    (void)state;
     start_three_ranks_on_two_agents(2, 9);
     send_lost(a, 1, 1, "was ended by signal 9 (Killed)");
     expect_lost(a, 4, 2);
@@ -616,11 +609,10 @@ static void test_surviving_ranks_keep_their_order_and_wait_only_for_each_other(v
     assert_int_equal(outcome().state, HY_RUN_DONE);
 }
 
-static void test_member_that_joins_again_ends_its_generation(void **state)
+HY_TEST_WITH(test_member_that_joins_again_ends_its_generation, begin, end)
 {
     struct fake_agent *a = &w.agents[0], *b = &w.agents[1];
 
-    (void)state;
     start_three_ranks_on_two_agents(1, 0);
     send_join(a, 2, 1, 50); /* it has lost a connection, and the others are not aware of it yet */
     assert_string_equal(expect_lost(b, 2, 3), "rank 1 on a has joined again");
@@ -651,13 +643,12 @@ static size_t count_log(const char *word)
     return count;
 }
 
-static void test_faulty_agent_does_not_flood_the_log(void **state)
+HY_TEST_WITH(test_faulty_agent_does_not_flood_the_log, begin, end)
 {
     enum { FLOOD = 3000 };
     Hy__Note note = HY__NOTE__INIT;
     struct fake_agent *a;
 
-    (void)state;
     start_training(1, 0, 0);
     a = join_run(0, "a", 1);
     expect_start(a, 0, 1, 1);
@@ -683,25 +674,11 @@ static void test_faulty_agent_does_not_flood_the_log(void **state)
     assert_in_range(count_log("ignored a"), 2, 4 * HY_LOG_BURST);
 }
 
-#define TRAINING(test) cmocka_unit_test_setup_teardown(test, begin, end)
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        TRAINING(test_ranks_start_together_and_ranks_of_an_agent_are_consecutive),
-        TRAINING(test_roster_has_all_members_their_hosts_and_a_shared_key),
-        TRAINING(test_first_agent_has_the_first_ranks_regardless_of_its_slots),
-        TRAINING(test_messages_for_other_ranks_or_attempts_are_ignored),
-        TRAINING(test_ranks_are_notified_of_a_death_before_its_ended_message),
-        TRAINING(test_lost_agent_is_reported_and_all_ranks_restart_when_there_is_room),
-        TRAINING(test_surviving_ranks_keep_their_order_and_wait_only_for_each_other),
-        TRAINING(test_member_that_joins_again_ends_its_generation),
-        TRAINING(test_faulty_agent_does_not_flood_the_log),
-    };
-
     if (argc > 1 && strcmp(argv[1], "driver") == 0)
         return hy_driver_main(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "agent") == 0)
         return 1;
-    return cmocka_run_group_tests_name("training", tests, NULL, NULL);
+    return hy_run_tests(argc > 1 ? argv[1] : NULL, NULL, NULL);
 }

@@ -57,17 +57,15 @@ static void assert_end(enum hy_event_status status, const char *want)
 
 /* ---- compared with TensorFlow ---- */
 
-static void test_a_file_begins_like_one_of_tensorflow(void **state)
+HY_TEST(test_a_file_begins_like_one_of_tensorflow)
 {
-    (void)state;
     assert_version("1800000000000000a37f4b220900001040fc54d9411a0d627261696e2e4576656e743a32338d2fe9");
 }
 
-static void test_a_scalar_equals_that_of_tensorflow(void **state)
+HY_TEST(test_a_scalar_equals_that_of_tensorflow)
 {
     hy_cleanup_buf struct hy_buf b;
 
-    (void)state;
     hy_buf_init(&b, MAX);
     assert_int_equal(hy_event_scalar(&b, "accuracy", 7, 0.91, TIME_MS), 0);
     assert_hex(&b,
@@ -75,9 +73,8 @@ static void test_a_scalar_equals_that_of_tensorflow(void **state)
                "a062");
 }
 
-static void test_a_session_start_equals_that_of_tensorboard(void **state)
+HY_TEST(test_a_session_start_equals_that_of_tensorboard)
 {
-    (void)state;
     assert_start("{\"lr\": 0.001}", "",
                "5e00000000000000d8b06ebc0900001040fc54d9412a530a510a1c5f68706172616d735f2f73657373696f6e"
                "5f73746172745f696e666f42060801120212004a290a270a0768706172616d73121c1a1a0a0f0a026c721209"
@@ -108,9 +105,8 @@ static void test_a_session_start_equals_that_of_tensorboard(void **state)
                "41a30e7428");
 }
 
-static void test_a_session_end_equals_that_of_tensorboard(void **state)
+HY_TEST(test_a_session_end_equals_that_of_tensorboard)
 {
-    (void)state;
     assert_end(HY_EVENT_UNKNOWN,
                "4b00000000000000870999960900001040fc54d9412a400a3e0a1a5f68706172616d735f2f73657373696f6e"
                "5f656e645f696e666f42060801120212004a180a160a0768706172616d73120b22091100001040fc54d9419e"
@@ -167,9 +163,8 @@ static void assert_scalar(const char *tag, double value, const char *want_tag, f
     hy__tb__event__free_unpacked(e, NULL);
 }
 
-static void test_invalid_bytes_of_a_name_are_escaped(void **state)
+HY_TEST(test_invalid_bytes_of_a_name_are_escaped)
 {
-    (void)state;
     assert_scalar("Genauigkeit für β", 1, "Genauigkeit für β", 1);
     assert_scalar("train/loss", 1, "train/loss", 1);
     assert_scalar("caf\xe9", 1, "caf\\xe9", 1);
@@ -178,16 +173,15 @@ static void test_invalid_bytes_of_a_name_are_escaped(void **state)
     assert_scalar("", 1, "", 1);
 }
 
-static void test_nan_and_infinity_are_kept(void **state)
+HY_TEST(test_nan_and_infinity_are_kept)
 {
-    (void)state;
     assert_scalar("loss", (double)NAN, "loss", NAN);
     assert_scalar("loss", (double)INFINITY, "loss", INFINITY);
     assert_scalar("loss", -1e300, "loss", -INFINITY); /* beyond the range of a float */
     assert_scalar("loss", 0, "loss", 0);
 }
 
-static void test_every_json_value_has_a_representation_in_tensorboard(void **state)
+HY_TEST(test_every_json_value_has_a_representation_in_tensorboard)
 {
     static const char params[] =
         "{\"big\": 12345678901234567890, \"real\": 0.1, \"text\": \"caf\\u00e9\\n\", \"nul\": \"a\\u0000b\","
@@ -196,7 +190,6 @@ static void test_every_json_value_has_a_representation_in_tensorboard(void **sta
     Hy__Tb__HParamsPluginData *data;
     Hy__Tb__SessionStartInfo__Entry **h;
 
-    (void)state;
     hy_buf_init(&b, MAX);
     assert_int_equal(hy_event_session_start(&b, params, "", TIME_MS), 0);
     data = plugin_data_in(&b);
@@ -214,25 +207,23 @@ static void test_every_json_value_has_a_representation_in_tensorboard(void **sta
     hy__tb__hparams_plugin_data__free_unpacked(data, NULL);
 }
 
-static void test_parameters_must_be_an_object(void **state)
+HY_TEST(test_parameters_must_be_an_object)
 {
     static const char *const bad[] = {"", "[1]", "{\"a\": }", "{\"a\": 1e999}", "{\"a\": 1} x",
                                       "{\"\xff\": 1}"};
     hy_cleanup_buf struct hy_buf b;
 
-    (void)state;
     hy_buf_init(&b, MAX);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(hy_event_session_start(&b, bad[i], "", TIME_MS), -EINVAL);
     assert_int_equal(b.len, 0);
 }
 
-static void test_a_full_buffer_holds_complete_events_only(void **state)
+HY_TEST(test_a_full_buffer_holds_complete_events_only)
 {
     hy_cleanup_buf struct hy_buf b;
     size_t before;
 
-    (void)state;
     hy_buf_init(&b, 100);
     assert_int_equal(hy_event_version(&b, TIME_MS), 0);
     before = b.len;
@@ -264,26 +255,7 @@ static int encode_all(void *arg)
     return rc;
 }
 
-static void test_encoding_survives_faults(void **state)
+HY_TEST(test_encoding_survives_faults)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, encode_all, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_file_begins_like_one_of_tensorflow),
-        cmocka_unit_test(test_a_scalar_equals_that_of_tensorflow),
-        cmocka_unit_test(test_a_session_start_equals_that_of_tensorboard),
-        cmocka_unit_test(test_a_session_end_equals_that_of_tensorboard),
-        cmocka_unit_test(test_invalid_bytes_of_a_name_are_escaped),
-        cmocka_unit_test(test_nan_and_infinity_are_kept),
-        cmocka_unit_test(test_every_json_value_has_a_representation_in_tensorboard),
-        cmocka_unit_test(test_parameters_must_be_an_object),
-        cmocka_unit_test(test_a_full_buffer_holds_complete_events_only),
-        cmocka_unit_test(test_encoding_survives_faults),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,13 +89,12 @@ static void check_middle(const struct hy_batch *b)
     assert_memory_equal(c[5].value_ends, ((int64_t[]){0, 0, 0, 1}), 32);
 }
 
-static void test_offsets_of_batches_and_columns_are_applied(void **state)
+HY_TEST(test_offsets_of_batches_and_columns_are_applied)
 {
     struct hy_arrow_batch a = {0};
     struct sample s;
     size_t n;
 
-    (void)state;
     make_sample(&s);
     assert_int_equal(hy_arrow_batch_view(&s.schema, &s.all, 1, 3, &a), 0);
     check_middle(&a.batch);
@@ -119,14 +118,13 @@ static void test_offsets_of_batches_and_columns_are_applied(void **state)
     hy_arrow_batch_done(&a);
 }
 
-static void test_unsupported_columns_are_reported(void **state)
+HY_TEST(test_unsupported_columns_are_reported)
 {
     static const uint8_t valid[1] = {0x1d}; /* the second is null */
     static const char *const others[] = {"n", "tdD", "w:4", "+m", "vu", "d:5,2", "+l", ""};
     struct hy_arrow_batch a = {0};
     struct sample s;
 
-    (void)state;
     for (int i = 0; i < COLUMNS; i++)
         for (int count = -1; count < 2; count += 2) { /* -1: the number of nulls is unknown */
             make_sample(&s);
@@ -153,13 +151,12 @@ static void test_unsupported_columns_are_reported(void **state)
     hy_arrow_batch_done(&a);
 }
 
-static void test_invalid_arrays_are_refused(void **state)
+HY_TEST(test_invalid_arrays_are_refused)
 {
     static const int32_t falling[6] = {0, 2, 1, 3, 3, 3}, negative[6] = {-4, 0, 0, 0, 0, 0};
     struct hy_arrow_batch a = {0};
     struct sample s;
 
-    (void)state;
     for (int i = 0; i < 8; i++) {
         make_sample(&s);
         if (i == 0)
@@ -187,12 +184,11 @@ static void test_invalid_arrays_are_refused(void **state)
     hy_arrow_batch_done(&a);
 }
 
-static void test_schema_is_a_tuple_of_columns(void **state)
+HY_TEST(test_schema_is_a_tuple_of_columns)
 {
     struct sample s;
     struct hy_buf b;
 
-    (void)state;
     make_sample(&s);
     hy_buf_init(&b, 1000);
     assert_int_equal(hy_arrow_schema(&s.schema, &b), 0);
@@ -218,21 +214,7 @@ static int view_sample(void *arg)
     return rc;
 }
 
-static void test_out_of_memory_leaks_nothing(void **state)
+HY_TEST(test_out_of_memory_leaks_nothing)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, view_sample, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_offsets_of_batches_and_columns_are_applied),
-        cmocka_unit_test(test_unsupported_columns_are_reported),
-        cmocka_unit_test(test_invalid_arrays_are_refused),
-        cmocka_unit_test(test_schema_is_a_tuple_of_columns),
-        cmocka_unit_test(test_out_of_memory_leaks_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

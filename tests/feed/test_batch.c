@@ -57,14 +57,13 @@ static void check_sample(const struct hy_batch *b)
     assert_int_equal(((const int32_t *)b->columns[3].values)[4], 11);
 }
 
-static void test_batch_survives_write_and_parse(void **state)
+HY_TEST(test_batch_survives_write_and_parse)
 {
     struct hy_batch b = {0};
     struct sample s;
     uint8_t *room;
     size_t n;
 
-    (void)state;
     make_sample(&s);
     assert_int_equal(hy_batch_size(&s.batch, &n), 0);
     for (size_t shift = 0; shift < 64; shift += 8) {
@@ -80,12 +79,11 @@ static void test_batch_survives_write_and_parse(void **state)
     hy_batch_done(&b);
 }
 
-static void test_inconsistent_columns_are_not_written(void **state)
+HY_TEST(test_inconsistent_columns_are_not_written)
 {
     struct sample s;
     size_t n;
 
-    (void)state;
     make_sample(&s);
     s.columns[1].shape[0] = 3;
     assert_int_equal(hy_batch_size(&s.batch, &n), -EINVAL);
@@ -97,7 +95,7 @@ static void test_inconsistent_columns_are_not_written(void **state)
 }
 
 /* (2^40, 0) has no values, but libraries cannot make an array of it. */
-static void test_impossible_shapes_are_refused(void **state)
+HY_TEST(test_impossible_shapes_are_refused)
 {
     static const uint64_t shapes[][2] = {{1ull << 40, 0}, {0, 1ull << 40}, {0, (1ull << 31) + 1}, {1ull << 31, 0}};
     struct hy_batch b = {0};
@@ -105,7 +103,6 @@ static void test_impossible_shapes_are_refused(void **state)
     uint8_t *room;
     size_t n;
 
-    (void)state;
     make_sample(&s);
     s.columns[1].dims = 2;
     s.columns[1].shape[1] = 0;
@@ -128,14 +125,13 @@ static void test_impossible_shapes_are_refused(void **state)
 }
 
 /* ASan checks the bounds. */
-static void test_corrupt_batch_is_refused_or_stays_within_bounds(void **state)
+HY_TEST(test_corrupt_batch_is_refused_or_stays_within_bounds)
 {
     struct hy_batch b = {0};
     struct sample s;
     struct hy_rng rng;
     size_t n;
 
-    (void)state;
     hy_rng_seed(&rng, 5, 0);
     make_sample(&s);
     assert_int_equal(hy_batch_size(&s.batch, &n), 0);
@@ -164,7 +160,7 @@ static void test_corrupt_batch_is_refused_or_stays_within_bounds(void **state)
     hy_batch_done(&b);
 }
 
-static void test_schema_survives_parse_and_write(void **state)
+HY_TEST(test_schema_survives_parse_and_write)
 {
     static const char *const good[] = {"f", "*", "(lfi)", "{1:xf3:a b(sy)}", "<1:xa>", "[a[lbli]()]", "{0:f}"};
     static const char *const bad[] = {"", "l", "lx", "(", "(f", "f)", "(*)", "{f}", "{1:x}", "{9:xf}", "{1xf}", "ff",
@@ -172,7 +168,6 @@ static void test_schema_survives_parse_and_write(void **state)
     struct hy_feed_schema s = {0};
     struct hy_buf b;
 
-    (void)state;
     hy_buf_init(&b, 1000);
     for (size_t i = 0; i < HY_COUNT(good); i++) {
         hy_buf_clear(&b);
@@ -186,13 +181,12 @@ static void test_schema_survives_parse_and_write(void **state)
     hy_buf_done(&b);
 }
 
-static void test_schema_matches_column_types(void **state)
+HY_TEST(test_schema_matches_column_types)
 {
     static const char *const bad[] = {"(fas)", "(fasaa)", "(iasa)", "(faya)", "(fslfa)", "(aaaa)", "*"};
     struct hy_feed_schema s = {0};
     struct sample sample;
 
-    (void)state;
     make_sample(&sample);
     assert_int_equal(hy_feed_schema_parse("(fasa)", 6, &s), 0);
     assert_int_equal(hy_feed_schema_check(&s, &sample.batch), 0);
@@ -205,7 +199,7 @@ static void test_schema_matches_column_types(void **state)
 
 /* ---- casts ---- */
 
-static void test_safe_casts_convert_and_check_range(void **state)
+HY_TEST(test_safe_casts_convert_and_check_range)
 {
     const double floats[] = {0.5, -2, 1e300, 65504};
     const int64_t ints[] = {0, -1, 127, 300};
@@ -216,7 +210,6 @@ static void test_safe_casts_convert_and_check_range(void **state)
     uint8_t truth[3];
     double wide[4];
 
-    (void)state;
     assert_true(hy_cast_is_safe(HY_DTYPE_FLOAT64, HY_DTYPE_FLOAT16) && hy_cast_is_safe(HY_DTYPE_INT64, HY_DTYPE_UINT8));
     assert_true(hy_cast_is_safe(HY_DTYPE_BOOL, HY_DTYPE_FLOAT32) && hy_cast_is_safe(HY_DTYPE_STR, HY_DTYPE_BYTES));
     assert_false(hy_cast_is_safe(HY_DTYPE_FLOAT32, HY_DTYPE_INT64) || hy_cast_is_safe(HY_DTYPE_INT8, HY_DTYPE_BOOL));
@@ -314,15 +307,14 @@ static int gather_samples(void *arg)
     return rc;
 }
 
-static void test_batches_are_gathered_by_signature(void **state)
+HY_TEST(test_batches_are_gathered_by_signature)
 {
-    (void)state;
     assert_int_equal(gather_samples(NULL), 0);
     hy_each_fault(HY_SEAM_ALLOC, gather_samples, NULL);
 }
 
 /* An error in the last column leaves nothing in the first. */
-static void test_gathering_is_all_or_nothing(void **state)
+HY_TEST(test_gathering_is_all_or_nothing)
 {
     static const int64_t bad_ends[] = {0, 2, 9, 5}, few[] = {0, 2, 4, 5};
     struct hy_gathered g = {.sink = heap_texts};
@@ -331,7 +323,6 @@ static void test_gathering_is_all_or_nothing(void **state)
     struct hy_err err = {0};
     struct sample s;
 
-    (void)state;
     make_sample(&s);
     assert_int_equal(sample_signature(&w), 0);
     assert_int_equal(hy_gather_begin(&g, &w), 0);
@@ -364,21 +355,4 @@ static void test_gathering_is_all_or_nothing(void **state)
     hy_gathered_done(&g);
     hy_signature_done(&w);
     assert_int_equal(texts_alive, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batch_survives_write_and_parse),
-        cmocka_unit_test(test_inconsistent_columns_are_not_written),
-        cmocka_unit_test(test_impossible_shapes_are_refused),
-        cmocka_unit_test(test_corrupt_batch_is_refused_or_stays_within_bounds),
-        cmocka_unit_test(test_schema_survives_parse_and_write),
-        cmocka_unit_test(test_schema_matches_column_types),
-        cmocka_unit_test(test_safe_casts_convert_and_check_range),
-        cmocka_unit_test(test_batches_are_gathered_by_signature),
-        cmocka_unit_test(test_gathering_is_all_or_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

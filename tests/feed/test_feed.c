@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Feeds: hubs and sources in one process and in several, with either killed, and with invalid peers. */
-#include "support.h"
+#include "feed_bench.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -20,115 +20,17 @@
 #include "feed/feed.h"
 #include "feed/socket.h"
 
-#define RING (256u << 10)
-#define LIMIT_MS 20000
 #define RETRY_BASE (1ll << 40) /* the first number of a retried partition */
-
-static const char *fresh_name(void)
-{
-    static char name[64];
-    static int count;
-
-    snprintf(name, sizeof name, "hopyard/test/%d/%d", getpid(), ++count);
-    return name;
-}
 
 /* ---- numbers through hubs ---- */
 
-static int put_number(struct hy_feed_source *s, int64_t number)
-{
-    struct hy_batch_column c = {.dtype = HY_DTYPE_INT64, .values = &number, .values_n = sizeof number};
-    const struct hy_batch b = {.rows = 1, .count = 1, .schema = "i", .schema_n = 1, .columns = &c};
-    int rc;
-
-    while ((rc = hy_feed_source_put(s, &b)) == 0) {
-        rc = hy_feed_source_wait(s, hy_feed_source_needed(s), -1);
-        if (rc < 0)
-            return rc;
-    }
-    return rc;
-}
-
-static struct hy_feed_source *open_source(const char *name, const char *queue, bool needs_results)
-{
-    const struct hy_feed_source_options o = {.queue = queue, .size = RING, .needs_results = needs_results};
-    struct hy_feed_source *s = NULL;
-    struct hy_err err = {0};
-
-    if (hy_feed_source_open(name, &o, &s, &err) < 0)
-        fail_msg("%s", err.text);
-    return s;
-}
-
-static struct hy_feed_hub *open_hub(const char *name)
-{
-    struct hy_feed_hub *h = NULL;
-    struct hy_err err = {0};
-
-    if (hy_feed_hub_open(name, &h, &err) < 0)
-        fail_msg("%s", err.text);
-    return h;
-}
-
-/* The next number; -1 at the end of a partition, -2 at the end of the hub. */
-static int64_t take_number(struct hy_feed_hub *h, const char *queue, uint64_t *ret_feeder)
-{
-    struct hy_feed_hub_message t;
-    int64_t number;
-    int rc;
-
-    while ((rc = hy_feed_hub_next(h, queue, &t)) == 0) {
-        rc = hy_feed_hub_wait(h, queue, -1, LIMIT_MS);
-        if (rc == HY_FEED_HUB_OVER)
-            return -2;
-        assert_true(rc == HY_FEED_HUB_MESSAGE || rc == HY_FEED_HUB_WOKEN);
-    }
-    assert_int_equal(rc, 1);
-    number = t.is_end ? -1 : *(const int64_t *)t.batch->columns[0].values;
-    if (ret_feeder)
-        *ret_feeder = t.feeder;
-    hy_feed_hub_release(h, t.feeder);
-    return number;
-}
-
-static int status_of(pid_t pid)
-{
-    int status;
-
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-/* A process that feeds `count` numbers from `first` on. Exit status: 0, 3 after -ESHUTDOWN, 4 after -EPIPE. */
-static pid_t start_feeder(const char *name, int64_t first, int64_t count)
-{
-    pid_t pid = fork();
-
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        const struct hy_feed_source_options o = {.queue = "input", .size = RING};
-        struct hy_feed_source *s = NULL;
-        int rc = hy_feed_source_open(name, &o, &s, NULL) == 0 ? 1 : -EPIPE;
-
-        for (int64_t i = 0; i < count && rc == 1; i++)
-            rc = put_number(s, first + i);
-        if (rc == 1)
-            rc = hy_feed_source_put_end(s);
-        if (rc == 1)
-            rc = hy_feed_source_wait_until_taken(s, -1);
-        _exit(rc == 1 ? 0 : rc == -ESHUTDOWN ? 3 : rc == -EPIPE ? 4 : 5);
-    }
-    return pid;
-}
-
-static void test_queues_are_separate_and_feeders_alternate(void **state)
+HY_TEST(test_queues_are_separate_and_feeders_alternate)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
     struct hy_feed_source *s[3] = {open_source(name, "input", false), open_source(name, "input", false),
                               open_source(name, "control", false)};
 
-    (void)state;
     for (int k = 0; k < 3; k++)
         for (int i = 0; i < 4; i++)
             assert_int_equal(put_number(s[k], 10 * k + i), 1);
@@ -144,13 +46,12 @@ static void test_queues_are_separate_and_feeders_alternate(void **state)
     hy_feed_hub_close(h);
 }
 
-static void test_ended_hub_is_over_after_all_batches_are_taken(void **state)
+HY_TEST(test_ended_hub_is_over_after_all_batches_are_taken)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
     struct hy_feed_source *gone = open_source(name, "input", false), *idle = open_source(name, "input", false);
 
-    (void)state;
     assert_int_equal(put_number(gone, 1), 1);
     assert_int_equal(put_number(gone, 2), 1);
     hy_feed_source_close(gone); /* before the hub accepts it */
@@ -168,12 +69,11 @@ static void test_ended_hub_is_over_after_all_batches_are_taken(void **state)
     hy_feed_hub_close(h);
 }
 
-static void test_wait_returns_for_the_callers_descriptor_and_for_wake(void **state)
+HY_TEST(test_wait_returns_for_the_callers_descriptor_and_for_wake)
 {
     struct hy_feed_hub *h = open_hub(fresh_name());
     int other = eventfd(0, EFD_CLOEXEC);
 
-    (void)state;
     assert_int_equal(hy_feed_hub_wait(h, "input", other, 20), HY_FEED_HUB_TIMEOUT);
     assert_int_equal(write(other, &(uint64_t){1}, 8), 8);
     assert_int_equal(hy_feed_hub_wait(h, "input", other, -1), HY_FEED_HUB_OTHER);
@@ -183,7 +83,7 @@ static void test_wait_returns_for_the_callers_descriptor_and_for_wake(void **sta
     hy_feed_hub_close(h);
 }
 
-static void test_a_name_has_one_hub(void **state)
+HY_TEST(test_a_name_has_one_hub)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name), *second = NULL;
@@ -191,19 +91,17 @@ static void test_a_name_has_one_hub(void **state)
     struct hy_feed_source *s = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(hy_feed_hub_open(name, &second, &err), -EADDRINUSE);
     hy_feed_hub_close(h);
     assert_int_equal(hy_feed_source_open(name, &o, &s, &err), -ECONNREFUSED);
 }
 
-static void test_busy_hub_removes_disconnected_feeders(void **state)
+HY_TEST(test_busy_hub_removes_disconnected_feeders)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
     int first = -1, last;
 
-    (void)state;
     for (int i = 0; i < 500; i++) {
         struct hy_feed_source *s = open_source(name, "input", true);
 
@@ -247,7 +145,7 @@ static void *end_hub(void *arg)
     return NULL;
 }
 
-static void test_many_feeders_lose_and_duplicate_nothing(void **state)
+HY_TEST(test_many_feeders_lose_and_duplicate_nothing)
 {
     enum { FEEDERS = 8, EACH = 20000 };
     const char *name = fresh_name();
@@ -256,7 +154,6 @@ static void test_many_feeders_lose_and_duplicate_nothing(void **state)
     struct thread feeders[FEEDERS];
     pthread_t threads[FEEDERS];
 
-    (void)state;
     for (int i = 0; i < FEEDERS; i++) {
         feeders[i] = (struct thread){.name = name, .first = (int64_t)i * EACH, .count = EACH};
         assert_int_equal(pthread_create(&threads[i], NULL, feed_numbers, &feeders[i]), 0);
@@ -278,12 +175,11 @@ static void test_many_feeders_lose_and_duplicate_nothing(void **state)
     hy_feed_hub_close(h);
 }
 
-static void test_another_thread_may_end_the_hub(void **state)
+HY_TEST(test_another_thread_may_end_the_hub)
 {
     struct thread t = {.hub = open_hub(fresh_name())};
     pthread_t thread;
 
-    (void)state;
     assert_int_equal(pthread_create(&thread, NULL, end_hub, &t), 0);
     assert_int_equal(take_number(t.hub, "input", NULL), -2);
     assert_int_equal(pthread_join(thread, NULL), 0);
@@ -292,7 +188,7 @@ static void test_another_thread_may_end_the_hub(void **state)
 
 /* ---- termination ---- */
 
-static void test_terminate_reaches_connected_and_later_feeders(void **state)
+HY_TEST(test_terminate_reaches_connected_and_later_feeders)
 {
     const char *name = fresh_name();
     const struct hy_feed_source_options o = {.queue = "input", .size = RING};
@@ -301,7 +197,6 @@ static void test_terminate_reaches_connected_and_later_feeders(void **state)
     struct hy_err err = {0};
     pid_t pid = start_feeder(name, 0, INT64_MAX);
 
-    (void)state;
     for (int64_t i = 0; i < 1000; i++)
         assert_int_equal(take_number(h, "input", NULL), i);
     assert_int_equal(hy_feed_hub_terminate(h, &err), 0);
@@ -317,14 +212,13 @@ static void test_terminate_reaches_connected_and_later_feeders(void **state)
     assert_int_equal(hy_feed_source_open(name, &o, &s, &err), -ECONNREFUSED);
 }
 
-static void test_termination_is_reported_after_the_hub_has_closed(void **state)
+HY_TEST(test_termination_is_reported_after_the_hub_has_closed)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
     struct hy_feed_source *plain = open_source(name, "input", false), *with_results = open_source(name, "input", true);
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(hy_feed_hub_wait(h, "input", -1, 0), HY_FEED_HUB_TIMEOUT);
     assert_int_equal(hy_feed_hub_terminate(h, &err), 0);
     hy_feed_hub_close(h);
@@ -336,11 +230,10 @@ static void test_termination_is_reported_after_the_hub_has_closed(void **state)
 
 /* ---- killed processes ---- */
 
-static void test_killed_feeder_leaves_its_complete_batches(void **state)
+HY_TEST(test_killed_feeder_leaves_its_complete_batches)
 {
     struct hy_rng rng;
 
-    (void)state;
     hy_rng_seed(&rng, 3, 0);
     for (int round = 0; round < 30; round++) {
         const char *name = fresh_name();
@@ -370,9 +263,8 @@ static void test_killed_feeder_leaves_its_complete_batches(void **state)
     }
 }
 
-static void test_feeders_do_not_wait_for_a_killed_hub(void **state)
+HY_TEST(test_feeders_do_not_wait_for_a_killed_hub)
 {
-    (void)state;
     for (int round = 0; round < 30; round++) {
         const char *name = fresh_name();
         int ready[2];
@@ -405,7 +297,7 @@ static void test_feeders_do_not_wait_for_a_killed_hub(void **state)
 /* ---- results ---- */
 
 /* Both rings fill up; neither process may wait for the other forever. */
-static void test_results_are_one_to_one_and_in_order(void **state)
+HY_TEST(test_results_are_one_to_one_and_in_order)
 {
     enum { COUNT = 20000 };
     const char *name = fresh_name();
@@ -413,7 +305,6 @@ static void test_results_are_one_to_one_and_in_order(void **state)
     pid_t pid = fork();
     int64_t number;
 
-    (void)state;
     assert_true(pid >= 0);
     if (pid == 0) {
         struct hy_feed_source *s = open_source(name, "input", true);
@@ -460,15 +351,7 @@ static void test_results_are_one_to_one_and_in_order(void **state)
 
 /* ---- invalid peers ---- */
 
-static int connect_to(const char *name)
-{
-    int fd = hy_feed_connect_abstract(name);
-
-    assert_true(fd >= 0);
-    return fd;
-}
-
-static void test_feeder_with_an_invalid_hello_is_dropped(void **state)
+HY_TEST(test_feeder_with_an_invalid_hello_is_dropped)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
@@ -476,7 +359,6 @@ static void test_feeder_with_an_invalid_hello_is_dropped(void **state)
     int file = memfd_create("not a ring", MFD_CLOEXEC), ends[2], fds[6];
     struct hy_feed_source *good = open_source(name, "input", false);
 
-    (void)state;
     assert_true(file >= 0);
     assert_int_equal(hy_feed_socketpair(ends), 0);
     for (int i = 0; i < 6; i++)
@@ -501,30 +383,12 @@ static void test_feeder_with_an_invalid_hello_is_dropped(void **state)
     hy_feed_hub_close(h);
 }
 
-/* A ring without a source, for arbitrary messages. */
-static struct hy_ring *open_ring(const char *name, int *ret_socket)
-{
-    struct hy_feed_hello hello = {.magic = HY_FEED_HELLO_MAGIC, .queue = "input"};
-    struct hy_err err = {0};
-    struct hy_ring *r = NULL;
-    int ends[2], memory;
-
-    *ret_socket = connect_to(name);
-    assert_int_equal(hy_feed_socketpair(ends), 0);
-    assert_int_equal(hy_ring_new(RING, ends[0], &r, &memory, &err), 0);
-    assert_int_equal(hy_feed_send_packet(*ret_socket, &hello, sizeof hello, (int[2]){memory, ends[1]}), 0);
-    close(ends[1]);
-    close(memory);
-    return r;
-}
-
-static void test_only_the_feeder_of_an_invalid_message_is_dropped(void **state)
+HY_TEST(test_only_the_feeder_of_an_invalid_message_is_dropped)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
     struct hy_feed_source *good = open_source(name, "input", false);
 
-    (void)state;
     for (uint32_t kind = 0; kind < 4; kind++) { /* 1: an invalid batch; 2: an end that is not empty; 0, 3: unknown kinds */
         int socket;
         struct hy_ring *r = open_ring(name, &socket);
@@ -547,7 +411,7 @@ static void test_only_the_feeder_of_an_invalid_message_is_dropped(void **state)
 }
 
 /* Names are visible to every user: one that is free could be taken, and the hub could not report its termination. */
-static void test_hub_binds_both_names_at_open(void **state)
+HY_TEST(test_hub_binds_both_names_at_open)
 {
     const struct hy_feed_source_options o = {.queue = "input", .size = RING};
     const char *name = fresh_name();
@@ -555,7 +419,6 @@ static void test_hub_binds_both_names_at_open(void **state)
     struct hy_feed_source *s = NULL;
     char end[HY_FEED_NAME_MAX];
 
-    (void)state;
     assert_int_equal(hy_feed_terminated_name(name, end), 0);
     assert_int_equal(hy_feed_bind(name), -EADDRINUSE);
     assert_int_equal(hy_feed_bind(end), -EADDRINUSE);
@@ -567,13 +430,12 @@ static void test_hub_binds_both_names_at_open(void **state)
 }
 
 /* Another user trusts root's hub, but root's hub does not trust that user. */
-static void test_hub_accepts_only_its_user_and_root(void **state)
+HY_TEST(test_hub_accepts_only_its_user_and_root)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h;
     pid_t pid;
 
-    (void)state;
     hy_need_root("to become another user");
     h = open_hub(name);
     pid = fork();
@@ -596,14 +458,13 @@ static void test_hub_accepts_only_its_user_and_root(void **state)
     hy_feed_hub_close(h);
 }
 
-static void test_source_refuses_the_hub_of_another_user(void **state)
+HY_TEST(test_source_refuses_the_hub_of_another_user)
 {
     const char *name = fresh_name();
     int ready[2], status;
     pid_t hub, pid;
     char byte;
 
-    (void)state;
     hy_need_root("to become another user");
     assert_int_equal(pipe(ready), 0);
     hub = fork();
@@ -689,7 +550,7 @@ static struct hy_batch_stream *open_stream(struct hy_consumer *c, uint64_t rows)
 }
 
 /* Two threads read while a third one repeatedly enters and finally ends the hub. */
-static void test_any_thread_may_read_a_batch_stream(void **state)
+HY_TEST(test_any_thread_may_read_a_batch_stream)
 {
     const char *name = fresh_name();
     const struct hy_feed_source_options o = {.queue = "input", .size = RING};
@@ -699,7 +560,6 @@ static void test_any_thread_may_read_a_batch_stream(void **state)
     struct hy_batch_stream *b;
     struct hy_feed_source *s;
 
-    (void)state;
     c = open_consumer(name);
     b = open_stream(c, 7);
     for (int i = 0; i < 2; i++) {
@@ -752,7 +612,7 @@ static int record_requeue(void *context, const char *queue, const void *pickle, 
 }
 
 /* Rows may be taken from a pickle; a caller that takes columns has the rest of it fed again. */
-static void test_pickles_are_requeued_when_columns_are_taken(void **state)
+HY_TEST(test_pickles_are_requeued_when_columns_are_taken)
 {
     const char *name = fresh_name();
     const struct hy_feed_source_options o = {.queue = "input", .size = RING};
@@ -763,7 +623,6 @@ static void test_pickles_are_requeued_when_columns_are_taken(void **state)
     struct hy_batch_stream *b;
     struct hy_feed_source *s;
 
-    (void)state;
     c = open_consumer(name);
     c->requeue = record_requeue;
     c->requeue_context = &requeues;
@@ -797,14 +656,13 @@ static void test_pickles_are_requeued_when_columns_are_taken(void **state)
     hy_consumer_unref(c);
 }
 
-static void test_batch_streams_end_when_their_hub_is_closed(void **state)
+HY_TEST(test_batch_streams_end_when_their_hub_is_closed)
 {
     struct reader r = {0};
     pthread_t thread;
     struct hy_consumer *c;
     struct hy_batch_stream *b;
 
-    (void)state;
     c = open_consumer(fresh_name());
     b = open_stream(c, 7);
     r.number = hy_batch_stream_handle(b);
@@ -849,48 +707,14 @@ static int feed_once(void *arg)
     return rc;
 }
 
-static void test_failures_leak_nothing(void **state)
+HY_TEST(test_failures_leak_nothing)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, feed_once, NULL);
     hy_each_fault(HY_SEAM_SYS, feed_once, NULL);
 }
 
-#include "feed_floods.h"
-
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_queues_are_separate_and_feeders_alternate),
-        cmocka_unit_test(test_ended_hub_is_over_after_all_batches_are_taken),
-        cmocka_unit_test(test_wait_returns_for_the_callers_descriptor_and_for_wake),
-        cmocka_unit_test(test_a_name_has_one_hub),
-        cmocka_unit_test(test_busy_hub_removes_disconnected_feeders),
-        cmocka_unit_test(test_many_feeders_lose_and_duplicate_nothing),
-        cmocka_unit_test(test_another_thread_may_end_the_hub),
-        cmocka_unit_test(test_terminate_reaches_connected_and_later_feeders),
-        cmocka_unit_test(test_termination_is_reported_after_the_hub_has_closed),
-        cmocka_unit_test(test_killed_feeder_leaves_its_complete_batches),
-        cmocka_unit_test(test_feeders_do_not_wait_for_a_killed_hub),
-        cmocka_unit_test(test_results_are_one_to_one_and_in_order),
-        cmocka_unit_test(test_feeder_with_an_invalid_hello_is_dropped),
-        cmocka_unit_test(test_only_the_feeder_of_an_invalid_message_is_dropped),
-        cmocka_unit_test(test_hub_binds_both_names_at_open),
-        cmocka_unit_test(test_hub_accepts_only_its_user_and_root),
-        cmocka_unit_test(test_source_refuses_the_hub_of_another_user),
-        cmocka_unit_test(test_any_thread_may_read_a_batch_stream),
-        cmocka_unit_test(test_pickles_are_requeued_when_columns_are_taken),
-        cmocka_unit_test(test_batch_streams_end_when_their_hub_is_closed),
-        cmocka_unit_test(test_failures_leak_nothing),
-        cmocka_unit_test(test_a_turn_accepts_a_bounded_number_of_feeders),
-        cmocka_unit_test(test_feeders_bypass_a_backlog_filled_by_others),
-        cmocka_unit_test(test_feeder_connected_before_the_end_is_read_behind_a_backlog),
-        cmocka_unit_test(test_rows_and_end_arrive_while_other_users_connect),
-        cmocka_unit_test(test_hub_without_descriptors_serves_connected_feeders),
-        cmocka_unit_test(test_socket_file_of_a_killed_hub_is_replaced),
-        cmocka_unit_test(test_source_refuses_the_socket_file_of_another_user),
-    };
-
     signal(SIGPIPE, SIG_IGN);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return hy_run_tests(argc > 1 ? argv[1] : NULL, NULL, NULL);
 }

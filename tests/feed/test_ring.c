@@ -46,12 +46,11 @@ static void close_pair(struct pair *p)
 
 /* ---- one process ---- */
 
-static void test_messages_arrive_unchanged(void **state)
+HY_TEST(test_messages_arrive_unchanged)
 {
     struct hy_ring_message m;
     struct pair p;
 
-    (void)state;
     open_pair(&p, 1);
     assert_int_equal(hy_ring_next(p.reader, &m), 0);
     for (uint32_t i = 0; i < 100000; i++) { /* many times around the ring */
@@ -70,13 +69,12 @@ static void test_messages_arrive_unchanged(void **state)
     close_pair(&p);
 }
 
-static void test_full_ring_has_no_space_until_a_release(void **state)
+HY_TEST(test_full_ring_has_no_space_until_a_release)
 {
     struct hy_ring_message m;
     struct pair p;
     unsigned count = 0;
 
-    (void)state;
     open_pair(&p, HY_RING_MIN);
     while (hy_ring_reserve(p.writer, 1000)) {
         hy_ring_send(p.writer, count++, 1000);
@@ -92,12 +90,11 @@ static void test_full_ring_has_no_space_until_a_release(void **state)
     close_pair(&p);
 }
 
-static void test_pending_messages_outlive_the_writer(void **state)
+HY_TEST(test_pending_messages_outlive_the_writer)
 {
     struct hy_ring_message m;
     struct pair p;
 
-    (void)state;
     open_pair(&p, HY_RING_MIN);
     assert_non_null(hy_ring_reserve(p.writer, 4));
     hy_ring_send(p.writer, 7, 4);
@@ -111,13 +108,12 @@ static void test_pending_messages_outlive_the_writer(void **state)
 
 /* ---- corrupt memory ---- */
 
-static void test_invalid_memory_is_refused(void **state)
+HY_TEST(test_invalid_memory_is_refused)
 {
     struct hy_ring *r = NULL;
     struct hy_err err = {0};
     int ends[2], fd = memfd_create("not a ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-    (void)state;
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, 128 << 10), 0);
     for (int sealed = 0; sealed < 2; sealed++) { /* size not sealed; sealed, but empty */
@@ -132,11 +128,10 @@ static void test_invalid_memory_is_refused(void **state)
 
 /* Whatever a writer puts anywhere, the reader returns -EPROTO or stays within the ring, which ASan and the kernel
  * check. */
-static void test_corrupt_ring_is_refused_or_stays_within_bounds(void **state)
+HY_TEST(test_corrupt_ring_is_refused_or_stays_within_bounds)
 {
     struct hy_rng rng;
 
-    (void)state;
     hy_rng_seed(&rng, 11, 0);
     for (int i = 0; i < 2000; i++) {
         struct hy_ring_message m;
@@ -249,27 +244,24 @@ static void transfer(size_t size, uint64_t count)
     close_pair(&p);
 }
 
-static void test_no_message_is_lost_torn_or_duplicated(void **state)
+HY_TEST(test_no_message_is_lost_torn_or_duplicated)
 {
-    (void)state;
     transfer(256 << 10, MESSAGES);
 }
 
-static void test_window_grows_for_large_messages_among_small_ones(void **state)
+HY_TEST(test_window_grows_for_large_messages_among_small_ones)
 {
-    (void)state;
     wide_max = WIDE_MAX;
     transfer(8 << 20, WIDE_MESSAGES);
     wide_max = 0;
 }
 
-static void test_small_messages_use_a_small_window(void **state)
+HY_TEST(test_small_messages_use_a_small_window)
 {
     struct hy_ring_message m;
     struct stat st;
     struct pair p;
 
-    (void)state;
     open_pair(&p, 64 << 20);
     for (unsigned i = 0; i < 1000; i++) {
         void *room = hy_ring_reserve(p.writer, 100000);
@@ -299,12 +291,11 @@ static void write_numbers(struct hy_ring *r)
     _exit(hy_ring_wait_until_empty(r, -1) == 1 ? 0 : 3);
 }
 
-static void test_a_hundred_million_messages_stay_in_order(void **state)
+HY_TEST(test_a_hundred_million_messages_stay_in_order)
 {
     struct pair p;
     pid_t pid;
 
-    (void)state;
     open_pair(&p, 1 << 20);
     pid = fork();
     assert_true(pid >= 0);
@@ -328,9 +319,8 @@ static void test_a_hundred_million_messages_stay_in_order(void **state)
     close_pair(&p);
 }
 
-static void test_killed_writer_leaves_only_complete_messages(void **state)
+HY_TEST(test_killed_writer_leaves_only_complete_messages)
 {
-    (void)state;
     for (unsigned round = 0; round < 30; round++) {
         struct hy_ring_message m;
         struct pair p;
@@ -353,9 +343,8 @@ static void test_killed_writer_leaves_only_complete_messages(void **state)
     }
 }
 
-static void test_writer_does_not_wait_for_a_closed_reader(void **state)
+HY_TEST(test_writer_does_not_wait_for_a_closed_reader)
 {
-    (void)state;
     for (unsigned round = 0; round < 30; round++) {
         struct hy_ring_message m;
         struct pair p;
@@ -396,29 +385,8 @@ static int make_and_use(void *arg)
     return rc;
 }
 
-static void test_failures_leak_nothing(void **state)
+HY_TEST(test_failures_leak_nothing)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, make_and_use, NULL);
     hy_each_fault(HY_SEAM_SYS, make_and_use, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_messages_arrive_unchanged),
-        cmocka_unit_test(test_full_ring_has_no_space_until_a_release),
-        cmocka_unit_test(test_pending_messages_outlive_the_writer),
-        cmocka_unit_test(test_invalid_memory_is_refused),
-        cmocka_unit_test(test_corrupt_ring_is_refused_or_stays_within_bounds),
-        cmocka_unit_test(test_no_message_is_lost_torn_or_duplicated),
-        cmocka_unit_test(test_window_grows_for_large_messages_among_small_ones),
-        cmocka_unit_test(test_small_messages_use_a_small_window),
-        cmocka_unit_test(test_a_hundred_million_messages_stay_in_order),
-        cmocka_unit_test(test_killed_writer_leaves_only_complete_messages),
-        cmocka_unit_test(test_writer_does_not_wait_for_a_closed_reader),
-        cmocka_unit_test(test_failures_leak_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

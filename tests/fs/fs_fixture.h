@@ -97,6 +97,4 @@ static inline void assert_error(int rc, int code, const char *words)
     err = (struct hy_err){0};
 }
 
-#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_directory, remove_directory)
-
 #endif

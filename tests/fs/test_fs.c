@@ -6,7 +6,7 @@
 
 /* ---- URLs -------------------------------------------------------------------------- */
 
-static void test_url_parts_are_parsed_without_file_access(void **state)
+HY_TEST(test_url_parts_are_parsed_without_file_access)
 {
     static const struct {
         const char *url, *parent, *name;
@@ -29,7 +29,6 @@ static void test_url_parts_are_parsed_without_file_access(void **state)
         {"hdfs:///a", "hdfs:///", "a", 8, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         hy_cleanup_free char *parent = hy_url_parent(cases[i].url);
         size_t length, begin = hy_url_name(cases[i].url, &length);
@@ -42,12 +41,11 @@ static void test_url_parts_are_parsed_without_file_access(void **state)
     }
 }
 
-static void test_file_urls_are_local_paths(void **state)
+HY_TEST_WITH(test_file_urls_are_local_paths, make_directory, remove_directory)
 {
     static const char *const forms[] = {"%s/f", "file:%s/f", "file://%s/f", "file://localhost%s/f", "%s//f"};
     char url[300];
 
-    (void)state;
     put("f", "x");
     for (size_t i = 0; i < HY_COUNT(forms); i++) {
         hy_cleanup_fs_info struct hy_fs_info info = {0};
@@ -62,12 +60,11 @@ static void test_file_urls_are_local_paths(void **state)
     assert_error(hy_fs_access("file://elsewhere/f", F_OK, &err), -EINVAL, "another machine");
 }
 
-static void test_unknown_scheme_is_an_error_and_creates_no_file(void **state)
+HY_TEST_WITH(test_unknown_scheme_is_an_error_and_creates_no_file, make_directory, remove_directory)
 {
     struct hy_fs_info info;
     struct hy_fs_copy how = {0};
 
-    (void)state;
     put("f", "x");
     assert_error(hy_fs_stat("gopher://h/x", &info, &err), -EPROTONOSUPPORT, "gopher://");
     assert_error(hy_fs_copy(at("f"), "gopher://h/x", &how, &err), -EPROTONOSUPPORT, "gopher://");
@@ -77,11 +74,10 @@ static void test_unknown_scheme_is_an_error_and_creates_no_file(void **state)
 
 /* ---- local files ------------------------------------------------------------------- */
 
-static void test_stat_distinguishes_files_directories_and_links(void **state)
+HY_TEST_WITH(test_stat_distinguishes_files_directories_and_links, make_directory, remove_directory)
 {
     hy_cleanup_fs_info struct hy_fs_info file = {0}, dir = {0}, link = {0}, broken = {0};
 
-    (void)state;
     put("f", "12345");
     make("d");
     assert_int_equal(symlink("d", at("to_d")), 0);
@@ -107,11 +103,10 @@ static int stop_at_b(void *arg, struct hy_fs_info *entry, struct hy_err *unused)
     return strcmp(entry->name, "b") == 0 ? 7 : 0;
 }
 
-static void test_list_is_sorted_and_stops_when_a_visitor_stops_it(void **state)
+HY_TEST_WITH(test_list_is_sorted_and_stops_when_a_visitor_stops_it, make_directory, remove_directory)
 {
     int seen = 0;
 
-    (void)state;
     put("b", "");
     put("B", "");
     put("c", "");
@@ -124,9 +119,8 @@ static void test_list_is_sorted_and_stops_when_a_visitor_stops_it(void **state)
     assert_error(hy_fs_list(at("none"), stop_at_b, &seen, &err), -ENOENT, "does not exist");
 }
 
-static void test_mkdirs_creates_parents_and_accepts_existing_directories(void **state)
+HY_TEST_WITH(test_mkdirs_creates_parents_and_accepts_existing_directories, make_directory, remove_directory)
 {
-    (void)state;
     assert_int_equal(hy_fs_mkdirs(at("a/b/c"), 0755, &err), 0);
     assert_int_equal(hy_fs_mkdirs(at("a/b/c/"), 0755, &err), 0);
     put("f", "");
@@ -134,9 +128,8 @@ static void test_mkdirs_creates_parents_and_accepts_existing_directories(void **
     assert_error(hy_fs_mkdirs(at("f/x"), 0755, &err), -ENOTDIR, "cannot create the directory");
 }
 
-static void test_remove_needs_recursive_for_a_directory_that_is_not_empty(void **state)
+HY_TEST_WITH(test_remove_needs_recursive_for_a_directory_that_is_not_empty, make_directory, remove_directory)
 {
-    (void)state;
     make("d/e");
     put("d/e/f", "x");
     assert_error(hy_fs_remove(at("d"), false, &err), -ENOTEMPTY, "cannot remove");
@@ -148,9 +141,8 @@ static void test_remove_needs_recursive_for_a_directory_that_is_not_empty(void *
     assert_names("", "");
 }
 
-static void test_remove_of_a_link_keeps_its_target(void **state)
+HY_TEST_WITH(test_remove_of_a_link_keeps_its_target, make_directory, remove_directory)
 {
-    (void)state;
     make("d");
     put("d/f", "x");
     assert_int_equal(symlink("d", at("link")), 0);
@@ -159,9 +151,8 @@ static void test_remove_of_a_link_keeps_its_target(void **state)
     assert_content("d/f", "x");
 }
 
-static void test_rename_replaces_only_with_replace(void **state)
+HY_TEST_WITH(test_rename_replaces_only_with_replace, make_directory, remove_directory)
 {
-    (void)state;
     put("a", "a");
     put("b", "b");
     assert_error(hy_fs_rename(at("a"), at("b"), false, &err), -EEXIST, "b already exists");
@@ -173,9 +164,8 @@ static void test_rename_replaces_only_with_replace(void **state)
     assert_names("", "c ");
 }
 
-static void test_rename_replaces_empty_directories_only(void **state)
+HY_TEST_WITH(test_rename_replaces_empty_directories_only, make_directory, remove_directory)
 {
-    (void)state;
     make("d");
     make("empty");
     make("full/x");
@@ -185,11 +175,10 @@ static void test_rename_replaces_empty_directories_only(void **state)
     assert_names("", "empty/ full/ ");
 }
 
-static void test_chmod_and_chown_by_name_or_number(void **state)
+HY_TEST_WITH(test_chmod_and_chown_by_name_or_number, make_directory, remove_directory)
 {
     hy_cleanup_fs_info struct hy_fs_info info = {0};
 
-    (void)state;
     put("f", "");
     assert_int_equal(hy_fs_chmod(at("f"), 0750, &err), 0);
     assert_int_equal(mode_of("f"), 0750);
@@ -208,21 +197,19 @@ static void test_chmod_and_chown_by_name_or_number(void **state)
     }
 }
 
-static void test_access_checks_permissions(void **state)
+HY_TEST_WITH(test_access_checks_permissions, make_directory, remove_directory)
 {
-    (void)state;
     put("f", "");
     assert_int_equal(hy_fs_access(at("f"), R_OK | W_OK, &err), 0);
     assert_error(hy_fs_access(at("f"), X_OK, &err), -EACCES, "cannot access"); /* also denied for root */
     assert_error(hy_fs_access(at("none"), F_OK, &err), -ENOENT, "does not exist");
 }
 
-static void test_usage_counts_the_tree_without_following_links(void **state)
+HY_TEST_WITH(test_usage_counts_the_tree_without_following_links, make_directory, remove_directory)
 {
     struct hy_fs_usage u;
     struct hy_fs_space space;
 
-    (void)state;
     make("d/e");
     put("d/a", "123");
     put("d/e/b", "4567");
@@ -249,12 +236,11 @@ static void write_to(const char *name, enum hy_fs_open_mode mode, const char *te
     assert_int_equal(hy_fs_close(f, &err), 0);
 }
 
-static void test_files_are_written_appended_to_and_read_at_any_offset(void **state)
+HY_TEST_WITH(test_files_are_written_appended_to_and_read_at_any_offset, make_directory, remove_directory)
 {
     struct hy_fs_file *f = NULL;
     char buffer[8] = "";
 
-    (void)state;
     write_to("f", HY_FS_CREATE, "one");
     write_to("f", HY_FS_APPEND, "two");
     write_to("g", HY_FS_APPEND, "new");
@@ -271,11 +257,10 @@ static void test_files_are_written_appended_to_and_read_at_any_offset(void **sta
     assert_int_equal(hy_fs_close(f, &err), 0);
 }
 
-static void test_open_reports_why_it_fails(void **state)
+HY_TEST_WITH(test_open_reports_why_it_fails, make_directory, remove_directory)
 {
     struct hy_fs_file *f = NULL;
 
-    (void)state;
     put("f", "x");
     make("d");
     assert_int_equal(mkfifo(at("fifo"), 0600), 0);
@@ -289,11 +274,10 @@ static void test_open_reports_why_it_fails(void **state)
     assert_content("f", "x");
 }
 
-static void test_close_repeats_the_error_of_a_failed_write(void **state)
+HY_TEST_WITH(test_close_repeats_the_error_of_a_failed_write, make_directory, remove_directory)
 {
     struct hy_fs_file *f = NULL;
 
-    (void)state;
     assert_int_equal(hy_fs_open(at("f"), HY_FS_WRITE, &f, &err), 0);
     hy_fault_arm(HY_SEAM_SYS, 1);
     assert_error(hy_fs_write(f, "abc", 3, &err), -EIO, "cannot write");
@@ -313,11 +297,10 @@ static bool is_ours(int fd)
     return n > 0 && strncmp(path, directory, strlen(directory)) == 0;
 }
 
-static void test_open_files_are_close_on_exec(void **state)
+HY_TEST_WITH(test_open_files_are_close_on_exec, make_directory, remove_directory)
 {
     struct hy_fs_file *f = NULL;
 
-    (void)state;
     assert_int_equal(hy_fs_open(at("f"), HY_FS_WRITE, &f, &err), 0);
     for (int fd = 3; fd < 256; fd++)
         if (is_ours(fd))
@@ -327,11 +310,10 @@ static void test_open_files_are_close_on_exec(void **state)
 
 /* ---- atomic files ------------------------------------------------------------------------ */
 
-static void test_an_atomic_file_appears_only_when_committed(void **state)
+HY_TEST_WITH(test_an_atomic_file_appears_only_when_committed, make_directory, remove_directory)
 {
     struct hy_fs_atomic_file f;
 
-    (void)state;
     put("f", "old");
     assert_int_equal(hy_fs_atomic_file_open(&f, at("f"), &err), 0);
     assert_int_equal(hy_fs_write(f.file, "new", 3, &err), 0);
@@ -348,40 +330,12 @@ static void test_an_atomic_file_appears_only_when_committed(void **state)
     assert_names("", "f ");
 }
 
-static void test_a_temporary_name_is_never_too_long(void **state)
+HY_TEST(test_a_temporary_name_is_never_too_long)
 {
     char name[256];
 
-    (void)state;
     memset(name, 'n', 255);
     name[255] = '\0';
     hy_cleanup_free char *temporary = hy_fs_temporary_name(name);
     assert_true(strlen(temporary) <= 255);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_url_parts_are_parsed_without_file_access),
-        IN_DIRECTORY(test_file_urls_are_local_paths),
-        IN_DIRECTORY(test_unknown_scheme_is_an_error_and_creates_no_file),
-        IN_DIRECTORY(test_stat_distinguishes_files_directories_and_links),
-        IN_DIRECTORY(test_list_is_sorted_and_stops_when_a_visitor_stops_it),
-        IN_DIRECTORY(test_mkdirs_creates_parents_and_accepts_existing_directories),
-        IN_DIRECTORY(test_remove_needs_recursive_for_a_directory_that_is_not_empty),
-        IN_DIRECTORY(test_remove_of_a_link_keeps_its_target),
-        IN_DIRECTORY(test_rename_replaces_only_with_replace),
-        IN_DIRECTORY(test_rename_replaces_empty_directories_only),
-        IN_DIRECTORY(test_chmod_and_chown_by_name_or_number),
-        IN_DIRECTORY(test_access_checks_permissions),
-        IN_DIRECTORY(test_usage_counts_the_tree_without_following_links),
-        IN_DIRECTORY(test_files_are_written_appended_to_and_read_at_any_offset),
-        IN_DIRECTORY(test_open_reports_why_it_fails),
-        IN_DIRECTORY(test_close_repeats_the_error_of_a_failed_write),
-        IN_DIRECTORY(test_open_files_are_close_on_exec),
-        IN_DIRECTORY(test_an_atomic_file_appears_only_when_committed),
-        cmocka_unit_test(test_a_temporary_name_is_never_too_long),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,11 +50,10 @@ static const char *other_at(const char *name)
     return url;
 }
 
-static void test_copy_works_between_file_systems_and_rename_does_not(void **state)
+HY_TEST_WITH(test_copy_works_between_file_systems_and_rename_does_not, make_directory, remove_directory)
 {
     struct hy_fs_copy how = {.recursive = true};
 
-    (void)state;
     hy_fs_add("other", &other);
     make("d/e");
     put("d/e/f", "deep");
@@ -75,9 +74,8 @@ static int copy(const char *from, const char *to, bool replace)
     return hy_fs_copy(at(from), at(to), &how, &err);
 }
 
-static void test_copy_into_a_directory_or_to_a_new_name(void **state)
+HY_TEST_WITH(test_copy_into_a_directory_or_to_a_new_name, make_directory, remove_directory)
 {
-    (void)state;
     put("f", "x");
     make("d");
     assert_int_equal(copy("f", "d", false), 0);
@@ -86,9 +84,8 @@ static void test_copy_into_a_directory_or_to_a_new_name(void **state)
     assert_content("d/g", "x");
 }
 
-static void test_copy_replaces_only_with_replace(void **state)
+HY_TEST_WITH(test_copy_replaces_only_with_replace, make_directory, remove_directory)
 {
-    (void)state;
     put("a", "a");
     put("b", "b");
     make("d/a");
@@ -103,11 +100,10 @@ static void test_copy_replaces_only_with_replace(void **state)
     assert_names("", "a b d/ ");
 }
 
-static void test_copy_needs_the_target_directory(void **state)
+HY_TEST_WITH(test_copy_needs_the_target_directory, make_directory, remove_directory)
 {
     struct hy_fs_copy flat = {0};
 
-    (void)state;
     put("f", "x");
     make("d");
     assert_error(copy("f", "none/f", false), -ENOENT, "its directory does not exist");
@@ -119,9 +115,8 @@ static void test_copy_needs_the_target_directory(void **state)
     assert_names("", "d/ f ");
 }
 
-static void test_copy_of_a_directory_has_all_its_contents(void **state)
+HY_TEST_WITH(test_copy_of_a_directory_has_all_its_contents, make_directory, remove_directory)
 {
-    (void)state;
     make("d/e/f");
     make("d/empty");
     put("d/a", "1");
@@ -141,9 +136,8 @@ static void test_copy_of_a_directory_has_all_its_contents(void **state)
     assert_content("old/d/a", "1");
 }
 
-static void test_copy_of_a_directory_into_itself_ends(void **state)
+HY_TEST_WITH(test_copy_of_a_directory_into_itself_ends, make_directory, remove_directory)
 {
-    (void)state;
     make("d");
     put("d/a", "1");
     assert_int_equal(copy("d", "d", false), 0);
@@ -152,9 +146,8 @@ static void test_copy_of_a_directory_into_itself_ends(void **state)
     assert_names("d/d", "a d/ ");
 }
 
-static void test_copy_follows_links_and_reports_loops(void **state)
+HY_TEST_WITH(test_copy_follows_links_and_reports_loops, make_directory, remove_directory)
 {
-    (void)state;
     make("d/e");
     make("far");
     put("far/f", "x");
@@ -168,9 +161,8 @@ static void test_copy_follows_links_and_reports_loops(void **state)
     assert_false(exists("other"));
 }
 
-static void test_copy_does_not_write_through_links_in_its_target(void **state)
+HY_TEST_WITH(test_copy_does_not_write_through_links_in_its_target, make_directory, remove_directory)
 {
-    (void)state;
     make("d/sub");
     put("d/sub/f", "x");
     put("d/g", "x");
@@ -203,12 +195,11 @@ static int swap_for_link(void *arg, uint64_t more)
     return 0;
 }
 
-static void test_copy_does_not_write_through_links_created_meanwhile(void **state)
+HY_TEST_WITH(test_copy_does_not_write_through_links_created_meanwhile, make_directory, remove_directory)
 {
     int calls = 0, rc;
     const struct hy_fs_copy how = {.replace = true, .recursive = true, .progress = swap_for_link, .arg = &calls};
 
-    (void)state;
     make("d/sub/below");
     put("d/sub/a", "x");
     put("d/sub/below/f", "x");
@@ -221,9 +212,8 @@ static void test_copy_does_not_write_through_links_created_meanwhile(void **stat
     assert_names("elsewhere", "");
 }
 
-static void test_copy_errors_have_the_paths_of_the_user(void **state)
+HY_TEST_WITH(test_copy_errors_have_the_paths_of_the_user, make_directory, remove_directory)
 {
-    (void)state;
     make("d/sub");
     put("d/sub/f", "x");
     make("old/d/sub/f");
@@ -231,9 +221,8 @@ static void test_copy_errors_have_the_paths_of_the_user(void **state)
     assert_error(copy("d", "old", true), -EISDIR, "/old/d/sub/.f.");
 }
 
-static void test_copy_keeps_restricted_and_executable_modes(void **state)
+HY_TEST_WITH(test_copy_keeps_restricted_and_executable_modes, make_directory, remove_directory)
 {
-    (void)state;
     make("d");
     put("d/secret", "x");
     put("d/program", "x");
@@ -270,23 +259,21 @@ static void put_large(const char *name, off_t size)
     assert_int_equal(truncate(at(name), size), 0);
 }
 
-static void test_copy_of_a_shrinking_file_fails(void **state)
+HY_TEST_WITH(test_copy_of_a_shrinking_file_fails, make_directory, remove_directory)
 {
     struct hy_fs_copy how = {.progress = shorten};
 
-    (void)state;
     put_large("f", (3 << 20) + 5);
     how.arg = hy_path_in(directory, "f");
     assert_error(hy_fs_copy(at("f"), at("g"), &how, &err), -EIO, "became shorter");
     assert_names("", "f ");
 }
 
-static void test_a_stopped_copy_leaves_nothing_behind(void **state)
+HY_TEST_WITH(test_a_stopped_copy_leaves_nothing_behind, make_directory, remove_directory)
 {
     uint64_t left = 2 << 20;
     struct hy_fs_copy how = {.progress = stop, .arg = &left, .recursive = true};
 
-    (void)state;
     make("d");
     put_large("d/f", 3 << 20);
     assert_error(hy_fs_copy(at("d"), at("g"), &how, &err), -EINTR, "stopped");
@@ -344,41 +331,16 @@ static void copy_with_faults(enum hy_seam seam, const char *from, const char *to
     assert_in_range(n, 8, HY_FAULT_POSITIONS - 1);
 }
 
-static void test_copy_is_complete_or_missing_after_any_system_error(void **state)
+HY_TEST_WITH(test_copy_is_complete_or_missing_after_any_system_error, make_directory, remove_directory)
 {
-    (void)state;
     make_sources();
     copy_with_faults(HY_SEAM_SYS, "f", "g", check_file);
     copy_with_faults(HY_SEAM_SYS, "d", "e", check_directory);
 }
 
-static void test_copy_is_complete_or_missing_when_out_of_memory(void **state)
+HY_TEST_WITH(test_copy_is_complete_or_missing_when_out_of_memory, make_directory, remove_directory)
 {
-    (void)state;
     make_sources();
     copy_with_faults(HY_SEAM_ALLOC, "f", "g", check_file);
     copy_with_faults(HY_SEAM_ALLOC, "d", "e", check_directory);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_DIRECTORY(test_copy_works_between_file_systems_and_rename_does_not),
-        IN_DIRECTORY(test_copy_into_a_directory_or_to_a_new_name),
-        IN_DIRECTORY(test_copy_replaces_only_with_replace),
-        IN_DIRECTORY(test_copy_needs_the_target_directory),
-        IN_DIRECTORY(test_copy_of_a_directory_has_all_its_contents),
-        IN_DIRECTORY(test_copy_of_a_directory_into_itself_ends),
-        IN_DIRECTORY(test_copy_follows_links_and_reports_loops),
-        IN_DIRECTORY(test_copy_does_not_write_through_links_in_its_target),
-        IN_DIRECTORY(test_copy_does_not_write_through_links_created_meanwhile),
-        IN_DIRECTORY(test_copy_errors_have_the_paths_of_the_user),
-        IN_DIRECTORY(test_copy_keeps_restricted_and_executable_modes),
-        IN_DIRECTORY(test_copy_of_a_shrinking_file_fails),
-        IN_DIRECTORY(test_a_stopped_copy_leaves_nothing_behind),
-        IN_DIRECTORY(test_copy_is_complete_or_missing_after_any_system_error),
-        IN_DIRECTORY(test_copy_is_complete_or_missing_when_out_of_memory),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 
 /* ---- patterns ---------------------------------------------------------------------- */
 
-static void test_patterns_match_names(void **state)
+HY_TEST(test_patterns_match_names)
 {
     static const struct {
         const char *pattern, *yes, *no; /* names, separated by blanks */
@@ -32,7 +32,6 @@ static void test_patterns_match_names(void **state)
         {"", "", "a"},
     };
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++)
         for (int yes = 0; yes < 2; yes++) {
             char names[100], *rest = names, *name;
@@ -46,12 +45,11 @@ static void test_patterns_match_names(void **state)
         }
 }
 
-static void test_a_pathological_pattern_takes_no_exponential_time(void **state)
+HY_TEST(test_a_pathological_pattern_takes_no_exponential_time)
 {
     char pattern[400] = "", name[200];
     hy_cleanup_glob struct hy_glob *g = NULL;
 
-    (void)state;
     for (int i = 0; i < 40; i++)
         strcat(pattern, "{a*,*a}*");
     strcat(pattern, "b");
@@ -90,9 +88,8 @@ static void make_tree(void)
     put("st*r", "");
 }
 
-static void test_glob_matches_in_any_component_of_a_path(void **state)
+HY_TEST_WITH(test_glob_matches_in_any_component_of_a_path, make_directory, remove_directory)
 {
-    (void)state;
     make_tree();
     assert_glob("*/01/*.csv", "2025/01/a.csv 2026/01/a.csv ");
     assert_glob("202[56]/0?/*", "2025/01/a.csv 2026/01/a.csv 2026/01/b.txt 2026/02/.hidden ");
@@ -109,12 +106,11 @@ static void test_glob_matches_in_any_component_of_a_path(void **state)
     assert_glob("st\\*r", "st*r ");
 }
 
-static void test_glob_keeps_relative_paths_and_urls(void **state)
+HY_TEST_WITH(test_glob_keeps_relative_paths_and_urls, make_directory, remove_directory)
 {
     hy_cleanup_free char *url = NULL, *before = get_current_dir_name();
     hy_cleanup_buf struct hy_buf b;
 
-    (void)state;
     make_tree();
     hy_buf_init(&b, 1 << 20);
     assert_int_equal(chdir(directory), 0);
@@ -132,11 +128,10 @@ static void test_glob_keeps_relative_paths_and_urls(void **state)
     assert_string_equal(hy_buf_cstr(&b), "/tmp ");
 }
 
-static void test_glob_reports_invalid_patterns(void **state)
+HY_TEST_WITH(test_glob_reports_invalid_patterns, make_directory, remove_directory)
 {
     hy_cleanup_free char *long_one = hy_calloc(10001, 1);
 
-    (void)state;
     memset(long_one, '*', 10000);
     assert_error(hy_fs_glob(at("[a"), add_url, NULL, &err), -EINVAL, "is not closed");
     assert_error(hy_fs_glob(at("{a,b"), add_url, NULL, &err), -EINVAL, "is not closed");
@@ -155,24 +150,9 @@ static int glob_all(void *arg)
     return hy_fs_glob(at("{2025/01,*}/*"), add_url, &b, arg);
 }
 
-static void test_glob_fails_cleanly(void **state)
+HY_TEST_WITH(test_glob_fails_cleanly, make_directory, remove_directory)
 {
-    (void)state;
     make_tree();
     hy_each_fault(HY_SEAM_ALLOC, glob_all, &err);
     hy_each_fault(HY_SEAM_SYS, glob_all, &err);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_patterns_match_names),
-        cmocka_unit_test(test_a_pathological_pattern_takes_no_exponential_time),
-        IN_DIRECTORY(test_glob_matches_in_any_component_of_a_path),
-        IN_DIRECTORY(test_glob_keeps_relative_paths_and_urls),
-        IN_DIRECTORY(test_glob_reports_invalid_patterns),
-        IN_DIRECTORY(test_glob_fails_cleanly),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

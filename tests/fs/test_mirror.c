@@ -72,7 +72,7 @@ static void sync_pass(struct hy_fs_mirror *m, bool is_last)
         fail_msg("%s", err.text);
 }
 
-static void test_growing_files_are_appended_to(void **state)
+HY_TEST_WITH(test_growing_files_are_appended_to, set_up, tear_down)
 {
     const struct bench *b = *state;
     struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, NULL);
@@ -93,7 +93,7 @@ static void test_growing_files_are_appended_to(void **state)
 }
 
 /* Holes count, too: the mirror has none. */
-static void test_no_more_than_the_limit_is_copied(void **state)
+HY_TEST_WITH(test_no_more_than_the_limit_is_copied, set_up, tear_down)
 {
     const struct bench *b = *state;
     struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, NULL);
@@ -117,7 +117,7 @@ static void test_no_more_than_the_limit_is_copied(void **state)
     hy_fs_mirror_free(m);
 }
 
-static void test_other_files_are_copied_when_unchanged_and_at_the_end(void **state)
+HY_TEST_WITH(test_other_files_are_copied_when_unchanged_and_at_the_end, set_up, tear_down)
 {
     const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
     const struct bench *b = *state;
@@ -148,7 +148,7 @@ static bool is_secret(const char *path)
     return strcmp(path, "sub/key") == 0;
 }
 
-static void test_skipped_files_are_not_mirrored(void **state)
+HY_TEST_WITH(test_skipped_files_are_not_mirrored, set_up, tear_down)
 {
     const struct bench *b = *state;
     struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, is_secret);
@@ -163,7 +163,7 @@ static void test_skipped_files_are_not_mirrored(void **state)
     hy_fs_mirror_free(m);
 }
 
-static void test_more_files_grow_than_stay_open(void **state)
+HY_TEST_WITH(test_more_files_grow_than_stay_open, set_up, tear_down)
 {
     const struct bench *b = *state;
     struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, NULL);
@@ -182,7 +182,7 @@ static void test_more_files_grow_than_stay_open(void **state)
 }
 
 /* The mirror is missing, or of another type. */
-static void test_an_error_is_reported_and_repaired_by_the_next_sync(void **state)
+HY_TEST_WITH(test_an_error_is_reported_and_repaired_by_the_next_sync, set_up, tear_down)
 {
     const struct bench *b = *state;
     struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, NULL);
@@ -225,7 +225,7 @@ static int mirror_all(void *arg)
     return rc;
 }
 
-static void test_too_deep_directories_are_reported_and_skipped(void **state)
+HY_TEST_WITH(test_too_deep_directories_are_reported_and_skipped, set_up, tear_down)
 {
     const struct bench *b = *state;
     struct hy_fs_mirror *m = hy_fs_mirror_new(b->here, b->there, NULL);
@@ -249,7 +249,7 @@ static void test_too_deep_directories_are_reported_and_skipped(void **state)
     hy_fs_mirror_free(m);
 }
 
-static void test_no_fault_loses_data(void **state)
+HY_TEST_WITH(test_no_fault_loses_data, set_up, tear_down)
 {
     struct bench *b = *state;
 
@@ -257,21 +257,4 @@ static void test_no_fault_loses_data(void **state)
     append(b, "a.log", "grows");
     append(b, "sub/whole", "whole");
     hy_each_fault(HY_SEAM_ALLOC, mirror_all, b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_growing_files_are_appended_to, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_no_more_than_the_limit_is_copied, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_other_files_are_copied_when_unchanged_and_at_the_end, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(test_skipped_files_are_not_mirrored, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_more_files_grow_than_stay_open, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_an_error_is_reported_and_repaired_by_the_next_sync, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_too_deep_directories_are_reported_and_skipped, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_no_fault_loses_data, set_up, tear_down),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,11 +119,10 @@ static int walk_endless(size_t directories, size_t files, size_t name_length, si
     return hy_fs_walk("endless:///top", &how, &err);
 }
 
-static void test_walk_limits_depth_and_memory(void **state)
+HY_TEST(test_walk_limits_depth_and_memory)
 {
     size_t visits;
 
-    (void)state;
     assert_error(walk_endless(1, 0, 1, 1, &visits), -ENAMETOOLONG,
                  "nested more than 1000 levels deep below endless:");
     assert_int_equal(visits, 1000);
@@ -143,12 +142,11 @@ static int keep_out(void *arg, const char *path, struct hy_fs_info *entry, struc
     return 0;
 }
 
-static void test_walk_is_sorted_and_enters_directories_at_once(void **state)
+HY_TEST_WITH(test_walk_is_sorted_and_enters_directories_at_once, make_directory, remove_directory)
 {
     hy_cleanup_buf struct hy_buf b;
     const struct hy_fs_walk how = {.visit = keep_out, .arg = &b};
 
-    (void)state;
     hy_buf_init(&b, 1000);
     make("a/x");
     make("b/y");
@@ -162,9 +160,8 @@ static void test_walk_is_sorted_and_enters_directories_at_once(void **state)
     assert_string_equal(hy_buf_cstr(&b), "0 a/ a/f a/x/ a/x/g b/ c/ d link/ ");
 }
 
-static void test_copies_and_patterns_limit_memory(void **state)
+HY_TEST_WITH(test_copies_and_patterns_limit_memory, make_directory, remove_directory)
 {
-    (void)state;
     hy_fs_add("endless", &endless_fs);
     endless = (typeof(endless)){.files = 1000000, .name_length = 30000};
     assert_error(hy_fs_copy("endless:///top", at("x"), &(struct hy_fs_copy){.recursive = true}, &err), -E2BIG,
@@ -206,13 +203,12 @@ static int list_refused(const char *url, hy_fs_visit *visit, void *arg, struct h
 
 static const struct hy_fs_backend refusing_fs = {.list = list_refused};
 
-static void test_walk_continues_after_an_unreadable_directory_but_not_after_an_invalid_response(void **state)
+HY_TEST(test_walk_continues_after_an_unreadable_directory_but_not_after_an_invalid_response)
 {
     int failed = 0;
     const struct hy_fs_walk how = {.visit = visit_any, .failed = fail_below, .arg = &failed};
     const struct hy_fs_walk strict = {.visit = visit_any};
 
-    (void)state;
     hy_fs_add("refusing", &refusing_fs);
     assert_int_equal(hy_fs_walk("refusing:///top", &how, &err), 0);
     assert_int_equal(failed, 1);
@@ -230,9 +226,8 @@ static int walk_here(void)
     return hy_fs_walk(directory, &how, &err);
 }
 
-static void test_walk_fails_cleanly(void **state)
+HY_TEST_WITH(test_walk_fails_cleanly, make_directory, remove_directory)
 {
-    (void)state;
     make("a/b/c");
     put("a/f");
     put("a/b/g");
@@ -251,19 +246,4 @@ static void test_walk_fails_cleanly(void **state)
         } while (passed >= n && n < HY_FAULT_POSITIONS);
         assert_in_range(n, 4, HY_FAULT_POSITIONS - 1);
     }
-}
-
-#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_directory, remove_directory)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_walk_limits_depth_and_memory),
-        IN_DIRECTORY(test_walk_is_sorted_and_enters_directories_at_once),
-        IN_DIRECTORY(test_copies_and_patterns_limit_memory),
-        cmocka_unit_test(test_walk_continues_after_an_unreadable_directory_but_not_after_an_invalid_response),
-        IN_DIRECTORY(test_walk_fails_cleanly),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

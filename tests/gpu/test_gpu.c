@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support.h"
 
-#include <cmocka.h>
+#include <stdint.h>
 
 #include <errno.h>
 #include <signal.h>
@@ -66,11 +63,10 @@ static size_t visible(const char *text, struct hy_gpu_device *list)
     return hy_gpu_visible(text, list, HY_COUNT(uuids));
 }
 
-static void test_only_what_the_user_may_see_is_lent(void **state)
+HY_TEST(test_only_what_the_user_may_see_is_lent)
 {
     struct hy_gpu_device list[3] = {0};
 
-    (void)state;
     assert_int_equal(visible(NULL, list), 3);
     assert_int_equal(visible("", list), 0);
     assert_int_equal(visible("-1", list), 0);
@@ -86,11 +82,10 @@ static void test_only_what_the_user_may_see_is_lent(void **state)
     assert_int_equal(visible("18446744073709551616", list), 0);
 }
 
-static void test_a_device_is_named_by_the_beginning_of_its_uuid(void **state)
+HY_TEST(test_a_device_is_named_by_the_beginning_of_its_uuid)
 {
     struct hy_gpu_device list[3] = {0};
 
-    (void)state;
     assert_int_equal(visible("GPU-99ffee00-2", list), 1);
     assert_string_equal(list[0].uuid, "GPU-99ffee00-2");
     assert_int_equal(visible("GPU-11aa3,gpu-9", list), 2);
@@ -124,12 +119,11 @@ static const char recovery_text[] =
     HEAD "Destroy server context on device 0 (NVIDIA H200)\n"
     HEAD "Client process 578 disconnected\n";
 
-static void test_a_fault_in_the_log_names_the_clients_it_hit(void **state)
+HY_TEST(test_a_fault_in_the_log_names_the_clients_it_hit)
 {
     hy_cleanup_free char *both = hy_asprintf("%s%s", fault_text, recovery_text);
     struct hy_mps_faults f;
 
-    (void)state;
     hy_mps_log_scan(fault_text, strlen(fault_text), &f);
     assert_true(f.any && !f.over);
     assert_int_equal(f.struck, 3);
@@ -141,11 +135,10 @@ static void test_a_fault_in_the_log_names_the_clients_it_hit(void **state)
     assert_false(f.any || f.over || f.struck);
 }
 
-static void test_a_log_cut_anywhere_is_read_without_harm(void **state)
+HY_TEST(test_a_log_cut_anywhere_is_read_without_harm)
 {
     struct hy_mps_faults f;
 
-    (void)state;
     hy_mps_log_scan("", 0, &f);
     assert_false(f.any);
     for (size_t from = 0; from < strlen(fault_text); from++) {
@@ -261,11 +254,10 @@ static const char *device(struct bench *b, size_t i)
     return hy_gpus_device(b->gpus, i)->uuid;
 }
 
-static void test_devices_are_found_and_named(void **state)
+HY_TEST_WITH(test_devices_are_found_and_named, set_up, tear_down)
 {
     struct bench b;
 
-    (void)state;
     open_bench(&b);
     assert_int_equal(hy_gpus_count(b.gpus), 2);
     assert_non_null(strstr(device(&b, 0), "GPU-000000a0-fake-"));
@@ -279,12 +271,11 @@ static void test_devices_are_found_and_named(void **state)
     close_bench(&b);
 }
 
-static void test_a_driver_that_does_not_work_is_no_gpus(void **state)
+HY_TEST_WITH(test_a_driver_that_does_not_work_is_no_gpus, set_up, tear_down)
 {
     static const char *const faults[] = {"init", "memory"};
     struct bench b;
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(faults); i++) {
         setenv("FAKE_NVML_FAIL", faults[i], 1);
         open_bench(&b);
@@ -293,14 +284,13 @@ static void test_a_driver_that_does_not_work_is_no_gpus(void **state)
     }
 }
 
-static void test_a_lease_sets_the_trials_visible_devices(void **state)
+HY_TEST_WITH(test_a_lease_sets_the_trials_visible_devices, set_up, tear_down)
 {
     struct bench b;
     struct asked one, two;
     char both[200];
     size_t n;
 
-    (void)state;
     open_bench(&b);
     get(&b, &one, 2, 1000);
     assert_int_equal(one.ready, 1);
@@ -322,7 +312,7 @@ static void test_a_lease_sets_the_trials_visible_devices(void **state)
     close_bench(&b);
 }
 
-static void test_the_users_words_give_way_but_for_a_framework(void **state)
+HY_TEST_WITH(test_the_users_words_give_way_but_for_a_framework, set_up, tear_down)
 {
     char *env[8 + HY_GPU_ENV_MAX] = {
         (char *)"HOME=/root", (char *)"CUDA_VISIBLE_DEVICES=0", (char *)"XLA_PYTHON_CLIENT_MEM_FRACTION=0.5",
@@ -331,7 +321,6 @@ static void test_the_users_words_give_way_but_for_a_framework(void **state)
     struct asked a;
     size_t n, fraction = 0, visible_devices = 0;
 
-    (void)state;
     open_bench(&b);
     get(&b, &a, 1, 250);
     n = hy_gpu_environment(a.lease, env, 5);
@@ -350,13 +339,12 @@ static void test_the_users_words_give_way_but_for_a_framework(void **state)
     close_bench(&b);
 }
 
-static void test_another_device_is_taken_when_the_one_suggested_is_held(void **state)
+HY_TEST_WITH(test_another_device_is_taken_when_the_one_suggested_is_held, set_up, tear_down)
 {
     struct hy_gpu_lock foreign = {0};
     struct bench b;
     struct asked a;
 
-    (void)state;
     open_bench(&b);
     assert_int_equal(hy_gpu_lock_add(&foreign, device(&b, 0), 1000), 0);
     get(&b, &a, 1, 1000);
@@ -367,13 +355,12 @@ static void test_another_device_is_taken_when_the_one_suggested_is_held(void **s
     close_bench(&b);
 }
 
-static void test_a_waiting_lease_reports_once_and_gets_released_devices(void **state)
+HY_TEST_WITH(test_a_waiting_lease_reports_once_and_gets_released_devices, set_up, tear_down)
 {
     struct hy_gpu_lock foreign = {0};
     struct bench b;
     struct asked first, second, both;
 
-    (void)state;
     open_bench(&b);
     assert_int_equal(hy_gpu_lock_add(&foreign, device(&b, 1), 10), 0);
     get(&b, &first, 1, 1000);
@@ -397,13 +384,12 @@ static void test_a_waiting_lease_reports_once_and_gets_released_devices(void **s
     close_bench(&b);
 }
 
-static void test_a_lease_that_waits_for_two_devices_holds_none(void **state)
+HY_TEST_WITH(test_a_lease_that_waits_for_two_devices_holds_none, set_up, tear_down)
 {
     struct hy_gpu_lock foreign = {0}, other = {0};
     struct bench b;
     struct asked both;
 
-    (void)state;
     open_bench(&b);
     assert_int_equal(hy_gpu_lock_add(&foreign, device(&b, 1), 1000), 0);
     get(&b, &both, 3, 1000);
@@ -416,12 +402,11 @@ static void test_a_lease_that_waits_for_two_devices_holds_none(void **state)
     assert_int_equal(both.ready, 0);
 }
 
-static void test_more_than_there_are_is_an_error(void **state)
+HY_TEST_WITH(test_more_than_there_are_is_an_error, set_up, tear_down)
 {
     struct bench b;
     struct asked a;
 
-    (void)state;
     open_bench(&b);
     assert_int_equal(ask(&b, &a, 7, 1000), -EINVAL);
     assert_int_equal(ask(&b, &a, 0, 1000), -EINVAL);
@@ -464,14 +449,13 @@ static void append(const char *folder, const char *name, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-static void test_a_share_is_enforced_by_a_daemon_that_ends_with_its_last_user(void **state)
+HY_TEST_WITH(test_a_share_is_enforced_by_a_daemon_that_ends_with_its_last_user, set_up, tear_down)
 {
     char folder[200];
     struct bench b;
     struct asked a, c;
     size_t n;
 
-    (void)state;
     open_bench(&b);
     get(&b, &a, 1, 250);
     get(&b, &c, 1, 250);
@@ -494,13 +478,12 @@ static void test_a_share_is_enforced_by_a_daemon_that_ends_with_its_last_user(vo
     assert_string_equal(control_log(folder), "start quit ");
 }
 
-static void test_two_agents_share_a_daemon_and_the_last_one_ends_it(void **state)
+HY_TEST_WITH(test_two_agents_share_a_daemon_and_the_last_one_ends_it, set_up, tear_down)
 {
     char folder[200];
     struct bench first, second;
     struct asked a, c;
 
-    (void)state;
     open_bench(&first);
     open_bench(&second);
     get(&first, &a, 1, 250);
@@ -515,12 +498,11 @@ static void test_two_agents_share_a_daemon_and_the_last_one_ends_it(void **state
     assert_string_equal(control_log(folder), "start quit ");
 }
 
-static void test_without_mps_a_share_is_asked_of_the_trial(void **state)
+HY_TEST_WITH(test_without_mps_a_share_is_asked_of_the_trial, set_up, tear_down)
 {
     struct bench b;
     struct asked a, c;
 
-    (void)state;
     setenv("FAKE_MPS_FAIL", "start", 1);
     open_bench(&b);
     get(&b, &a, 1, 250);
@@ -536,13 +518,12 @@ static void test_without_mps_a_share_is_asked_of_the_trial(void **state)
     close_bench(&b);
 }
 
-static void test_a_machine_without_the_control_program_has_no_mps(void **state)
+HY_TEST_WITH(test_a_machine_without_the_control_program_has_no_mps, set_up, tear_down)
 {
     hy_cleanup_free char *path = hy_strdup(getenv("PATH"));
     struct bench b;
     struct asked a;
 
-    (void)state;
     open_bench(&b);
     setenv("PATH", "/nowhere", 1);
     get(&b, &a, 1, 250);
@@ -553,13 +534,12 @@ static void test_a_machine_without_the_control_program_has_no_mps(void **state)
     close_bench(&b);
 }
 
-static void test_a_fault_of_a_neighbor_is_found_in_the_servers_log(void **state)
+HY_TEST_WITH(test_a_fault_of_a_neighbor_is_found_in_the_servers_log, set_up, tear_down)
 {
     const char *folder;
     struct bench b;
     struct asked before, after;
 
-    (void)state;
     open_bench(&b);
     get(&b, &before, 1, 250);
     folder = hy_strdup(word(before.lease, "CUDA_MPS_PIPE_DIRECTORY"));
@@ -575,12 +555,11 @@ static void test_a_fault_of_a_neighbor_is_found_in_the_servers_log(void **state)
     free((void *)folder);
 }
 
-static void test_a_fault_that_hit_one_client_is_its_own(void **state)
+HY_TEST_WITH(test_a_fault_that_hit_one_client_is_its_own, set_up, tear_down)
 {
     struct bench b;
     struct asked a;
 
-    (void)state;
     open_bench(&b);
     get(&b, &a, 1, 250);
     append(word(a.lease, "CUDA_MPS_PIPE_DIRECTORY"), "server.log",
@@ -592,13 +571,12 @@ static void test_a_fault_that_hit_one_client_is_its_own(void **state)
     close_bench(&b);
 }
 
-static void test_no_trial_starts_while_the_server_recovers(void **state)
+HY_TEST_WITH(test_no_trial_starts_while_the_server_recovers, set_up, tear_down)
 {
     char folder[200];
     struct bench b;
     struct asked a, c;
 
-    (void)state;
     open_bench(&b);
     get(&b, &a, 1, 250);
     snprintf(folder, sizeof folder, "%s", word(a.lease, "CUDA_MPS_PIPE_DIRECTORY"));
@@ -650,13 +628,12 @@ static void kill_daemon(const char *folder)
     }
 }
 
-static void test_a_daemon_that_is_killed_is_started_again_and_its_clients_fell(void **state)
+HY_TEST_WITH(test_a_daemon_that_is_killed_is_started_again_and_its_clients_fell, set_up, tear_down)
 {
     char folder[200];
     struct bench b;
     struct asked a, c;
 
-    (void)state;
     open_bench(&b);
     get(&b, &a, 1, 250);
     snprintf(folder, sizeof folder, "%s", word(a.lease, "CUDA_MPS_PIPE_DIRECTORY"));
@@ -705,13 +682,12 @@ static void leave_a_daemon_behind(char *folder, size_t size)
     fclose(f);
 }
 
-static void test_what_a_killed_agent_left_is_used_and_ended_by_the_next(void **state)
+HY_TEST_WITH(test_what_a_killed_agent_left_is_used_and_ended_by_the_next, set_up, tear_down)
 {
     char folder[200];
     struct bench b;
     struct asked a;
 
-    (void)state;
     leave_a_daemon_behind(folder, sizeof folder);
     open_bench(&b);
     get(&b, &a, 1, 250);
@@ -724,11 +700,10 @@ static void test_what_a_killed_agent_left_is_used_and_ended_by_the_next(void **s
     assert_string_equal(control_log(folder), "start quit ");
 }
 
-static void test_what_a_killed_agent_left_is_ended_by_gc(void **state)
+HY_TEST_WITH(test_what_a_killed_agent_left_is_ended_by_gc, set_up, tear_down)
 {
     char folder[200];
 
-    (void)state;
     leave_a_daemon_behind(folder, sizeof folder);
     assert_int_equal(hy_gpu_sweep(true), 1);
     assert_string_equal(control_log(folder), "start ");
@@ -737,12 +712,11 @@ static void test_what_a_killed_agent_left_is_ended_by_gc(void **state)
     assert_int_equal(hy_gpu_sweep(false), 0);
 }
 
-static void test_gpus_survive_every_failing_allocation(void **state)
+HY_TEST_WITH(test_gpus_survive_every_failing_allocation, set_up, tear_down)
 {
     struct bench b;
     long n = 0, passed;
 
-    (void)state;
     open_bench(&b);
     do {
         struct asked a;
@@ -760,35 +734,8 @@ static void test_gpus_survive_every_failing_allocation(void **state)
     close_bench(&b);
 }
 
-#define GPU_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
 int main(int argc, char **argv)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_only_what_the_user_may_see_is_lent),
-        cmocka_unit_test(test_a_device_is_named_by_the_beginning_of_its_uuid),
-        cmocka_unit_test(test_a_fault_in_the_log_names_the_clients_it_hit),
-        cmocka_unit_test(test_a_log_cut_anywhere_is_read_without_harm),
-        GPU_TEST(test_devices_are_found_and_named),
-        GPU_TEST(test_a_driver_that_does_not_work_is_no_gpus),
-        GPU_TEST(test_a_lease_sets_the_trials_visible_devices),
-        GPU_TEST(test_the_users_words_give_way_but_for_a_framework),
-        GPU_TEST(test_another_device_is_taken_when_the_one_suggested_is_held),
-        GPU_TEST(test_a_waiting_lease_reports_once_and_gets_released_devices),
-        GPU_TEST(test_a_lease_that_waits_for_two_devices_holds_none),
-        GPU_TEST(test_more_than_there_are_is_an_error),
-        GPU_TEST(test_a_share_is_enforced_by_a_daemon_that_ends_with_its_last_user),
-        GPU_TEST(test_two_agents_share_a_daemon_and_the_last_one_ends_it),
-        GPU_TEST(test_without_mps_a_share_is_asked_of_the_trial),
-        GPU_TEST(test_a_machine_without_the_control_program_has_no_mps),
-        GPU_TEST(test_a_fault_of_a_neighbor_is_found_in_the_servers_log),
-        GPU_TEST(test_a_fault_that_hit_one_client_is_its_own),
-        GPU_TEST(test_no_trial_starts_while_the_server_recovers),
-        GPU_TEST(test_a_daemon_that_is_killed_is_started_again_and_its_clients_fell),
-        GPU_TEST(test_what_a_killed_agent_left_is_used_and_ended_by_the_next),
-        GPU_TEST(test_what_a_killed_agent_left_is_ended_by_gc),
-        GPU_TEST(test_gpus_survive_every_failing_allocation),
-    };
     hy_cleanup_free char *path = hy_asprintf("%s:%s", HY_FAKES, getenv("PATH"));
 
     if (argc > 2 && strcmp(argv[1], "agent") == 0) /* as hy_gpus_find starts it */
@@ -796,5 +743,5 @@ int main(int argc, char **argv)
     hy_log_init("test");
     signal(SIGPIPE, SIG_IGN);
     setenv("PATH", path, 1);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return hy_run_tests(argc > 1 ? argv[1] : NULL, NULL, NULL);
 }

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support.h"
 
-#include <cmocka.h>
+#include <stdint.h>
 
 #include <errno.h>
 #include <signal.h>
@@ -20,9 +17,8 @@
 #include "base/rng.h"
 #include "fds.h"
 
-static void test_a_share_takes_hundredths_rounded_up(void **state)
+HY_TEST(test_a_share_takes_hundredths_rounded_up)
 {
-    (void)state;
     assert_int_equal(hy_gpu_quanta(1), 1);
     assert_int_equal(hy_gpu_quanta(10), 1);
     assert_int_equal(hy_gpu_quanta(11), 2);
@@ -44,12 +40,11 @@ static const char *uuid(void)
     return text;
 }
 
-static void test_a_whole_device_and_a_share_of_it_exclude_each_other(void **state)
+HY_TEST(test_a_whole_device_and_a_share_of_it_exclude_each_other)
 {
     struct hy_gpu_lock whole = {0}, share = {0};
     int before = count_fds();
 
-    (void)state;
     assert_int_equal(hy_gpu_lock_add(&whole, uuid(), 1000), 0);
     assert_int_equal(whole.count, 1);
     assert_int_equal(hy_gpu_lock_add(&share, uuid(), 10), -EBUSY);
@@ -65,11 +60,10 @@ static void test_a_whole_device_and_a_share_of_it_exclude_each_other(void **stat
     assert_int_equal(count_fds(), before);
 }
 
-static void test_shares_add_up_to_one_and_no_more(void **state)
+HY_TEST(test_shares_add_up_to_one_and_no_more)
 {
     struct hy_gpu_lock locks[6] = {0};
 
-    (void)state;
     for (int i = 0; i < 5; i++)
         assert_int_equal(hy_gpu_lock_add(&locks[i], uuid(), 200), 0);
     assert_int_equal(hy_gpu_lock_add(&locks[5], uuid(), 200), -EBUSY);
@@ -81,12 +75,11 @@ static void test_shares_add_up_to_one_and_no_more(void **state)
         hy_gpu_lock_drop(&locks[i]);
 }
 
-static void test_a_lock_that_cannot_be_added_leaves_the_others(void **state)
+HY_TEST(test_a_lock_that_cannot_be_added_leaves_the_others)
 {
     struct hy_gpu_lock lock = {0}, other = {0};
     char second[80];
 
-    (void)state;
     snprintf(second, sizeof second, "%s-b", uuid());
     assert_int_equal(hy_gpu_lock_add(&other, second, 1000), 0);
     assert_int_equal(hy_gpu_lock_add(&lock, uuid(), 1000), 0);
@@ -98,13 +91,12 @@ static void test_a_lock_that_cannot_be_added_leaves_the_others(void **state)
     hy_gpu_lock_drop(&lock);
 }
 
-static void test_a_lock_lasts_until_the_last_process_that_has_it_is_gone(void **state)
+HY_TEST(test_a_lock_lasts_until_the_last_process_that_has_it_is_gone)
 {
     struct hy_gpu_lock lock = {0}, other = {0};
     int status;
     pid_t child;
 
-    (void)state;
     assert_int_equal(hy_gpu_lock_add(&lock, uuid(), 300), 0);
     child = fork();
     if (child == 0) {
@@ -162,14 +154,13 @@ static __attribute__((noreturn)) void race(struct tally *t, const char *device, 
     _exit(0);
 }
 
-static void test_twenty_processes_racing_never_hold_more_than_one_device(void **state)
+HY_TEST(test_twenty_processes_racing_never_hold_more_than_one_device)
 {
     enum { RACERS = 20, ROUNDS = 2000 };
     struct tally *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     char device[64];
     int status;
 
-    (void)state;
     assert_true(t != MAP_FAILED);
     snprintf(device, sizeof device, "%s", uuid());
     for (int i = 0; i < RACERS; i++) {
@@ -191,12 +182,11 @@ static void test_twenty_processes_racing_never_hold_more_than_one_device(void **
     munmap(t, sizeof *t);
 }
 
-static void test_a_lock_survives_every_failing_call(void **state)
+HY_TEST(test_a_lock_survives_every_failing_call)
 {
     static const uint32_t shares[] = {40, 1000};
     int before = count_fds();
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(shares); i++) {
         long n = 0, passed;
 
@@ -215,19 +205,4 @@ static void test_a_lock_survives_every_failing_call(void **state)
         } while (passed >= n);
         assert_int_equal(n - 1, shares[i] == 1000 ? 2 + 1 + 100 : 4 * 2 + 1 + 1);
     }
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_share_takes_hundredths_rounded_up),
-        cmocka_unit_test(test_a_whole_device_and_a_share_of_it_exclude_each_other),
-        cmocka_unit_test(test_shares_add_up_to_one_and_no_more),
-        cmocka_unit_test(test_a_lock_that_cannot_be_added_leaves_the_others),
-        cmocka_unit_test(test_a_lock_lasts_until_the_last_process_that_has_it_is_gone),
-        cmocka_unit_test(test_twenty_processes_racing_never_hold_more_than_one_device),
-        cmocka_unit_test(test_a_lock_survives_every_failing_call),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

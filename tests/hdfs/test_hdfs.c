@@ -45,7 +45,7 @@ static struct hy_hdfs_conf *conf_of(const char *text)
     return c;
 }
 
-static void test_settings_files_of_hadoop_are_parsed(void **state)
+HY_TEST(test_settings_files_of_hadoop_are_parsed)
 {
     struct hy_hdfs_conf *c =
         conf_of("<?xml version='1.0'?><!-- a note --><configuration>\n"
@@ -55,7 +55,6 @@ static void test_settings_files_of_hadoop_are_parsed(void **state)
                 "<property><name>a</name><value>later</value></property>"
                 "<property><name>b</name><value>2k</value></property></configuration>");
 
-    (void)state;
     assert_string_equal(hy_hdfs_conf_get(c, "a"), "1 < 2"); /* final values are not overridden */
     assert_int_equal(hy_hdfs_conf_number(c, "b", 7), 2048);
     assert_int_equal(hy_hdfs_conf_number(c, "a", 7), 7);
@@ -72,13 +71,12 @@ static void write_file(const char *dir, const char *name, const char *text)
     free(path);
 }
 
-static void test_values_refer_to_others_and_the_environment(void **state)
+HY_TEST(test_values_refer_to_others_and_the_environment)
 {
     char dir[] = "/tmp/hopyard-test-XXXXXX";
     struct hy_err err = {0};
     struct hy_hdfs_conf *c;
 
-    (void)state;
     assert_non_null(mkdtemp(dir));
     write_file(dir, "core-site.xml",
                "<configuration><property><name>fs.defaultFS</name><value>hdfs://${ns}</value></property>"
@@ -99,14 +97,13 @@ static void test_values_refer_to_others_and_the_environment(void **state)
     assert_int_equal(hy_remove_tree(dir), 0);
 }
 
-static void test_paths_are_normalized(void **state)
+HY_TEST(test_paths_are_normalized)
 {
     static const char *const pairs[][2] = {
         {"", "/"}, {"/", "/"}, {"//", "/"}, {"/a//b/", "/a/b"}, {"/a/./b/../c", "/a/c"}, {"/../..", "/"},
         {"a", "/a"}, {"/..a/b..", "/..a/b.."}, {"/a b/%20", "/a b/%20"},
     };
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(pairs); i++) {
         char *path = hy_hdfs_path(pairs[i][0]);
 
@@ -115,11 +112,10 @@ static void test_paths_are_normalized(void **state)
     }
 }
 
-static void test_exceptions_map_to_errno_values(void **state)
+HY_TEST(test_exceptions_map_to_errno_values)
 {
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(hy_hdfs_exception("java.io.FileNotFoundException", "/a is not\n\tat java", &err), -ENOENT);
     assert_string_equal(err.text, "/a is not");
     assert_int_equal(hy_hdfs_exception("org.apache.hadoop.security.token.SecretManager$InvalidToken", "old", &err),
@@ -167,7 +163,7 @@ static void check_code(const char *codec, unsigned data, unsigned parity, const 
     assert_int_equal(hy_hdfs_ec_recover(&ec, units, 0, back, sizeof(back)), -ENODATA);
 }
 
-static void test_lost_units_are_reconstructed(void **state)
+HY_TEST(test_lost_units_are_reconstructed)
 {
     static const char *const rs32[] = {"acc472df45c17315", "7946aa749771d0ef"};
     static const char *const rs63[] = {"d46de1da9bfea7ad", "65a77d2218102dff", "d994bfe457290c4a"};
@@ -175,7 +171,6 @@ static void test_lost_units_are_reconstructed(void **state)
     static const char *const xor21[] = {"273d2b657f652b3d"};
     struct hy_hdfs_ec ec;
 
-    (void)state;
     check_code("rs", 3, 2, rs32);
     check_code("rs", 6, 3, rs63);
     check_code("rs", 10, 4, rs104);
@@ -261,7 +256,7 @@ static int call_fake_server(const void *bytes, size_t n, struct hy_hdfs_rpc_resp
     return rc;
 }
 
-static void test_invalid_responses_of_a_namenode_are_rejected(void **state)
+HY_TEST(test_invalid_responses_of_a_namenode_are_rejected)
 {
     static const struct {
         const char *what, *bytes;
@@ -282,7 +277,6 @@ static void test_invalid_responses_of_a_namenode_are_rejected(void **state)
     };
     struct hy_hdfs_rpc_response answer;
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         int rc = call_fake_server(cases[i].bytes, cases[i].n, &answer);
 
@@ -359,13 +353,12 @@ static int64_t read_story(const struct story *s, char *into, size_t n, struct hy
     return rc;
 }
 
-static void test_a_valid_block_is_read(void **state)
+HY_TEST(test_a_valid_block_is_read)
 {
     struct hy_err err = {0};
     struct story s;
     char into[16] = "";
 
-    (void)state;
     begin_script(&s, 0);
     add_packet(&s, (struct hy_hdfs_packet){.offset = 0}, "01234567", 0);
     add_packet(&s, (struct hy_hdfs_packet){.offset = 8, .number = 1}, "89ab", 0);
@@ -375,14 +368,13 @@ static void test_a_valid_block_is_read(void **state)
     hy_buf_done(&s.b);
 }
 
-static void test_invalid_packets_of_a_datanode_are_detected(void **state)
+HY_TEST(test_invalid_packets_of_a_datanode_are_detected)
 {
     const struct hy_hdfs_packet first = {.offset = 0}, last = {.offset = 8, .number = 1, .is_last = true};
     struct hy_err err = {0};
     struct story s;
     char into[16];
 
-    (void)state;
     begin_script(&s, 0);
     add_packet(&s, first, "01234567", 1);
     assert_int_equal(read_story(&s, into, sizeof(into), &err), -EBADMSG);
@@ -483,9 +475,8 @@ static void check_ahead(size_t told, size_t read, int64_t then)
     hy_hdfs_conf_free(conf);
 }
 
-static void test_read_ahead_delivers_the_same_bytes(void **state)
+HY_TEST(test_read_ahead_delivers_the_same_bytes)
 {
-    (void)state;
     check_ahead(8 << 20, 8 << 20, 0);
     check_ahead(8 << 20, 5 << 20, 1);                 /* closed in the middle */
     check_ahead(7 << 20, 7 << 20, -ECONNRESET);       /* the connection ends after good bytes */
@@ -502,12 +493,11 @@ static int window_of(const struct hy_hdfs_sock *s)
     return bytes;
 }
 
-static void test_local_addresses_are_recognized(void **state)
+HY_TEST(test_local_addresses_are_recognized)
 {
     struct ifaddrs *all;
     int count = 0;
 
-    (void)state;
     assert_int_equal(getifaddrs(&all), 0);
     for (const struct ifaddrs *a = all; a; a = a->ifa_next) {
         char address[INET_ADDRSTRLEN];
@@ -527,7 +517,7 @@ static void test_local_addresses_are_recognized(void **state)
 }
 
 /* Connections to 127.0.0.2 come from 127.0.0.1: it looks like another machine. */
-static void test_only_local_connections_have_a_small_buffer(void **state)
+HY_TEST(test_only_local_connections_have_a_small_buffer)
 {
     struct sockaddr_in a = {.sin_family = AF_INET};
     socklen_t size = sizeof(a);
@@ -536,7 +526,6 @@ static void test_only_local_connections_have_a_small_buffer(void **state)
     struct hy_err err = {0};
     int as_it_comes;
 
-    (void)state;
     assert_int_equal(bind(listener, (struct sockaddr *)&a, size), 0);
     assert_int_equal(listen(listener, 2), 0);
     assert_int_equal(getsockname(listener, (struct sockaddr *)&a, &size), 0);
@@ -581,14 +570,13 @@ static int take_name(const char *name, size_t n, struct hy_err *err)
     return hy_hdfs_listing_page(&l, &page, "hdfs://nn/d", err);
 }
 
-static void test_names_that_escape_their_directory_are_rejected(void **state)
+HY_TEST(test_names_that_escape_their_directory_are_rejected)
 {
     static const char *const bad[] = {"", ".", "..", "/", "a/b", "../x", "/etc/passwd", "a/"};
     static const char *const good[] = {"...", ".a", "..a", "a", "\\", "%2e%2e", "\xff\xfe", "~", "a b", "\n"};
     char longest[HY_HDFS_NAME_MAX + 2];
     struct hy_err err;
 
-    (void)state;
     memset(longest, 'x', sizeof(longest));
     for (size_t i = 0; i < HY_COUNT(bad); i++) {
         assert_int_equal(take_name(bad[i], strlen(bad[i]), &err), -EPROTO);
@@ -631,12 +619,11 @@ static uint64_t take_pages(char *owner, uint32_t remaining, struct hy_err *err)
     return count;
 }
 
-static void test_a_listing_has_at_most_as_many_entries_as_a_directory(void **state)
+HY_TEST(test_a_listing_has_at_most_as_many_entries_as_a_directory)
 {
     hy_cleanup_free char *long_owner = hy_malloc(1 << 20);
     struct hy_err err;
 
-    (void)state;
     assert_non_null(long_owner);
     memset(long_owner, 'x', 1 << 20);
     long_owner[(1 << 20) - 1] = '\0';
@@ -649,14 +636,13 @@ static void test_a_listing_has_at_most_as_many_entries_as_a_directory(void **sta
 
 /* ---- URLs ---- */
 
-static void test_paths_beyond_the_limits_of_hdfs_are_rejected(void **state)
+HY_TEST(test_paths_beyond_the_limits_of_hdfs_are_rejected)
 {
     char url[30000] = "hdfs://127.0.0.1:1";
     size_t n = strlen(url);
     struct hy_fs_info info;
     struct hy_err err = {0};
 
-    (void)state;
     hy_hdfs_add();
     for (int i = 0; i < 1025; i++)
         n += (size_t)snprintf(url + n, sizeof(url) - n, "/d");
@@ -668,12 +654,11 @@ static void test_paths_beyond_the_limits_of_hdfs_are_rejected(void **state)
     assert_int_equal(hy_fs_stat(url, &info, &err), -ENAMETOOLONG);
 }
 
-static void test_an_unreachable_namenode_is_named(void **state)
+HY_TEST(test_an_unreachable_namenode_is_named)
 {
     struct hy_fs_info info;
     struct hy_err err = {0};
 
-    (void)state;
     hy_hdfs_add();
     assert_int_equal(unsetenv("HADOOP_CONF_DIR"), 0);
     assert_int_equal(unsetenv("HADOOP_HOME"), 0);
@@ -681,27 +666,4 @@ static void test_an_unreachable_namenode_is_named(void **state)
     assert_non_null(strstr(err.text, "fs.defaultFS, which is not set"));
     assert_int_equal(hy_fs_stat("hdfs://host:0/a", &info, &err), -EINVAL);
     assert_int_equal(hy_fs_stat("s3://bucket/a", &info, &err), -EPROTONOSUPPORT);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_settings_files_of_hadoop_are_parsed),
-        cmocka_unit_test(test_values_refer_to_others_and_the_environment),
-        cmocka_unit_test(test_paths_are_normalized),
-        cmocka_unit_test(test_exceptions_map_to_errno_values),
-        cmocka_unit_test(test_lost_units_are_reconstructed),
-        cmocka_unit_test(test_invalid_responses_of_a_namenode_are_rejected),
-        cmocka_unit_test(test_a_valid_block_is_read),
-        cmocka_unit_test(test_invalid_packets_of_a_datanode_are_detected),
-        cmocka_unit_test(test_read_ahead_delivers_the_same_bytes),
-        cmocka_unit_test(test_local_addresses_are_recognized),
-        cmocka_unit_test(test_only_local_connections_have_a_small_buffer),
-        cmocka_unit_test(test_names_that_escape_their_directory_are_rejected),
-        cmocka_unit_test(test_a_listing_has_at_most_as_many_entries_as_a_directory),
-        cmocka_unit_test(test_paths_beyond_the_limits_of_hdfs_are_rejected),
-        cmocka_unit_test(test_an_unreachable_namenode_is_named),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,7 +47,7 @@ static void assert_hex(const void *bytes, const char *hex)
 
 /* ---- hashes and ciphers ---- */
 
-static void test_md5_matches_rfc_1321(void **state)
+HY_TEST(test_md5_matches_rfc_1321)
 {
     static const char *const examples[][2] = {
         {"", "d41d8cd98f00b204e9800998ecf8427e"},
@@ -60,7 +60,6 @@ static void test_md5_matches_rfc_1321(void **state)
          "57edf4a22be3c955ac49da2e2107b67a"},
     };
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(examples); i++) {
         const char *text = examples[i][0];
 
@@ -88,11 +87,10 @@ static void assert_hmac(const void *key, size_t key_n, const void *text, size_t 
     assert_hex(sum, hex);
 }
 
-static void test_hmac_md5_matches_rfc_2202(void **state)
+HY_TEST(test_hmac_md5_matches_rfc_2202)
 {
     uint8_t key[80], text[50];
 
-    (void)state;
     assert_hmac("Jefe", 4, "what do ya want for nothing?", 28, "750c783e6ab0b503eaa86e310a5db738");
     memset(key, 0x0b, 16);
     assert_hmac(key, 16, "Hi There", 8, "9294727a3638bb1c13f48ef8158bfc9d");
@@ -103,12 +101,11 @@ static void test_hmac_md5_matches_rfc_2202(void **state)
                 "6b1ab7fe4bd7bf8f0b62e6ce61b9d0cd");
 }
 
-static void test_rc4_matches_rfc_6229(void **state)
+HY_TEST(test_rc4_matches_rfc_6229)
 {
     uint8_t key[16], stream[4112] = {0};
     struct hy_hdfs_rc4 r;
 
-    (void)state;
     for (uint8_t i = 0; i < sizeof(key); i++)
         key[i] = i + 1;
     hy_hdfs_rc4_init(&r, key, sizeof(key));
@@ -118,14 +115,13 @@ static void test_rc4_matches_rfc_6229(void **state)
     assert_hex(stream + 4096, "a36a4c301ae8ac13610ccbc12256cacc");
 }
 
-static void test_aes_matches_sp_800_38a(void **state)
+HY_TEST(test_aes_matches_sp_800_38a)
 {
     static const char plain[] = "6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51";
     uint8_t key[16], iv[HY_HDFS_AES_IV_SIZE], bytes[32];
     struct hy_err err = {0};
     struct hy_hdfs_aes *a;
 
-    (void)state;
     from_hex("2b7e151628aed2a6abf7158809cf4f3c", key);
     from_hex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff", iv);
     from_hex(plain, bytes);
@@ -139,13 +135,12 @@ static void test_aes_matches_sp_800_38a(void **state)
     assert_int_equal(err.code, -EINVAL);
 }
 
-static void test_base64_matches_rfc_4648(void **state)
+HY_TEST(test_base64_matches_rfc_4648)
 {
     static const char *const examples[][2] = {
         {"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}, {"\xff\xfe\xfd", "//79"},
     };
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(examples); i++) {
         char *text = hy_hdfs_base64((const uint8_t *)examples[i][0], strlen(examples[i][0]));
 
@@ -156,12 +151,11 @@ static void test_base64_matches_rfc_4648(void **state)
 
 /* ---- quality of protection ---- */
 
-static void test_protection_settings_are_parsed(void **state)
+HY_TEST(test_protection_settings_are_parsed)
 {
     struct hy_err err = {0};
     struct hy_hdfs_qops q;
 
-    (void)state;
     assert_int_equal(hy_hdfs_qops_parse(NULL, "k", &q, &err), 0);
     assert_int_equal(hy_hdfs_qops_choose(&q, HY_HDFS_QOP_AUTH | HY_HDFS_QOP_PRIVACY), HY_HDFS_QOP_AUTH);
     assert_int_equal(hy_hdfs_qops_parse(" Privacy, integrity,privacy", "k", &q, &err), 0);
@@ -198,7 +192,7 @@ static int step(struct hy_hdfs_sasl *s, const char *challenge, char *response, s
     return rc;
 }
 
-static void test_digest_matches_rfc_2831(void **state)
+HY_TEST(test_digest_matches_rfc_2831)
 {
     const struct hy_hdfs_digest_login login = {.user = "chris", .password = "secret", .protocol = "imap",
                                           .server = "elwood.innosoft.com", .nonce = "OA6MHXh6VqTrRk"};
@@ -207,7 +201,6 @@ static void test_digest_matches_rfc_2831(void **state)
     struct hy_err err = {0};
     char response[1000];
 
-    (void)state;
     assert_int_equal(step(s, "realm=\"elwood.innosoft.com\",nonce=\"OA6MG9tEQGm2hh\",qop=\"auth\",algorithm=md5-sess,"
                           "charset=utf-8", response, sizeof(response), &err), 1);
     assert_non_null(strstr(response, "response=d388dad90d4bbd760a152321f2143af7"));
@@ -258,9 +251,8 @@ static const struct pieces pieces[] = {
 };
 static const char *const plain_pieces[] = {"first", "", "the third piece"};
 
-static void test_digest_wraps_and_unwraps_like_other_implementations(void **state)
+HY_TEST(test_digest_wraps_and_unwraps_like_other_implementations)
 {
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(pieces); i++) {
         struct hy_hdfs_sasl *s = signed_on(pieces[i].protection, pieces[i].rspauth);
 
@@ -282,11 +274,10 @@ static void test_digest_wraps_and_unwraps_like_other_implementations(void **stat
     }
 }
 
-static void test_forged_messages_are_rejected(void **state)
+HY_TEST(test_forged_messages_are_rejected)
 {
     uint8_t token[100];
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(pieces); i++) {
         const struct pieces *p = &pieces[i];
         const size_t n = from_hex(p->in[0], token);
@@ -310,7 +301,7 @@ static void test_forged_messages_are_rejected(void **state)
     }
 }
 
-static void test_invalid_challenges_are_rejected(void **state)
+HY_TEST(test_invalid_challenges_are_rejected)
 {
     static const struct {
         const char *challenge;
@@ -332,7 +323,6 @@ static void test_invalid_challenges_are_rejected(void **state)
     const struct hy_hdfs_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
     const struct hy_hdfs_qops qops = qops_of("privacy");
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &qops);
         struct hy_err err = {0};
@@ -344,7 +334,7 @@ static void test_invalid_challenges_are_rejected(void **state)
     }
 }
 
-static void test_a_server_without_the_password_is_rejected(void **state)
+HY_TEST(test_a_server_without_the_password_is_rejected)
 {
     static const char *const lies[] = {
         "rspauth=ea40f60335c427b5527b84dbabcdfffd", "rspauth=", "", "qop=auth", "rspauth=\"\"",
@@ -352,7 +342,6 @@ static void test_a_server_without_the_password_is_rejected(void **state)
     const struct hy_hdfs_digest_login login = {.user = "u", .password = "p", .protocol = "", .server = "default"};
     const struct hy_hdfs_qops qops = qops_of("authentication");
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(lies); i++) {
         struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &qops);
         struct hy_err err = {0};
@@ -364,7 +353,7 @@ static void test_a_server_without_the_password_is_rejected(void **state)
     }
 }
 
-static void test_quotes_in_a_challenge_are_unescaped(void **state)
+HY_TEST(test_quotes_in_a_challenge_are_unescaped)
 {
     static const char text[] = "realm=\"a \\\"b\\\\\" , realm=\"second\",\tNonce=\"n\",algorithm=md5-sess,unknown=x,"
                                "QOP=\"auth-int, auth\"";
@@ -375,7 +364,6 @@ static void test_quotes_in_a_challenge_are_unescaped(void **state)
     struct hy_err err = {0};
     char response[1000];
 
-    (void)state;
     assert_int_equal(hy_hdfs_digest_parse((const uint8_t *)text, strlen(text), &c), 0);
     assert_string_equal(c.realm, "a \"b\\");
     assert_string_equal(c.nonce, "n");
@@ -397,9 +385,8 @@ static const char *const token_files[] = {
     "4f4b454e220f3132372e302e302e313a3332353631",
 };
 
-static void test_token_files_of_hadoop_are_parsed(void **state)
+HY_TEST(test_token_files_of_hadoop_are_parsed)
 {
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(token_files); i++) {
         uint8_t bytes[300];
         const size_t n = from_hex(token_files[i], bytes);
@@ -421,9 +408,8 @@ static void test_token_files_of_hadoop_are_parsed(void **state)
     }
 }
 
-static void test_truncated_and_damaged_token_files_are_rejected(void **state)
+HY_TEST(test_truncated_and_damaged_token_files_are_rejected)
 {
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(token_files); i++) {
         uint8_t bytes[300];
         /* After the tokens of the first format only the number of secrets follows, which is ignored. */
@@ -441,7 +427,7 @@ static void test_truncated_and_damaged_token_files_are_rejected(void **state)
     }
 }
 
-static void test_hadoop_varints_of_all_lengths(void **state)
+HY_TEST(test_hadoop_varints_of_all_lengths)
 {
     /* One token with an identifier of 200 bytes, a length of two bytes: 0x8f (-113), then 200. */
     uint8_t bytes[300] = "HDTS";
@@ -449,7 +435,6 @@ static void test_hadoop_varints_of_all_lengths(void **state)
     struct hy_err err = {0};
     struct hy_hdfs_tokens t;
 
-    (void)state;
     bytes[n++] = 1;
     bytes[n++] = 0;
     bytes[n++] = 0x8f;
@@ -498,12 +483,11 @@ static bool finds_token(const char *nameservice, unsigned port)
     return found;
 }
 
-static void test_a_token_is_found_by_nameservice_address_or_name(void **state)
+HY_TEST(test_a_token_is_found_by_nameservice_address_or_name)
 {
     char path[] = "/tmp/hy-token-XXXXXX";
     int fd = mkstemp(path);
 
-    (void)state;
     assert_true(fd >= 0);
     close(fd);
     set_token_file(path, "ha-hdfs:yard");
@@ -556,34 +540,8 @@ static int sign_on_by_digest(void *arg)
     return rc;
 }
 
-static void test_out_of_memory_is_handled(void **state)
+HY_TEST(test_out_of_memory_is_handled)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, read_tokens, NULL);
     hy_each_fault(HY_SEAM_ALLOC, sign_on_by_digest, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_md5_matches_rfc_1321),
-        cmocka_unit_test(test_hmac_md5_matches_rfc_2202),
-        cmocka_unit_test(test_rc4_matches_rfc_6229),
-        cmocka_unit_test(test_aes_matches_sp_800_38a),
-        cmocka_unit_test(test_base64_matches_rfc_4648),
-        cmocka_unit_test(test_protection_settings_are_parsed),
-        cmocka_unit_test(test_digest_matches_rfc_2831),
-        cmocka_unit_test(test_digest_wraps_and_unwraps_like_other_implementations),
-        cmocka_unit_test(test_forged_messages_are_rejected),
-        cmocka_unit_test(test_invalid_challenges_are_rejected),
-        cmocka_unit_test(test_a_server_without_the_password_is_rejected),
-        cmocka_unit_test(test_quotes_in_a_challenge_are_unescaped),
-        cmocka_unit_test(test_token_files_of_hadoop_are_parsed),
-        cmocka_unit_test(test_truncated_and_damaged_token_files_are_rejected),
-        cmocka_unit_test(test_hadoop_varints_of_all_lengths),
-        cmocka_unit_test(test_a_token_is_found_by_nameservice_address_or_name),
-        cmocka_unit_test(test_out_of_memory_is_handled),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

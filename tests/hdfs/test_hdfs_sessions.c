@@ -133,9 +133,8 @@ static void carry(struct hy_hdfs_sock *from, struct hy_hdfs_sock *to, size_t n)
     free(got);
 }
 
-static void test_a_security_layer_is_transparent(void **state)
+HY_TEST(test_a_security_layer_is_transparent)
 {
-    (void)state;
     for (int kind = 0; kind < 3; kind++) {
         struct hy_hdfs_sock a, b;
 
@@ -152,12 +151,11 @@ static void test_a_security_layer_is_transparent(void **state)
     }
 }
 
-static void test_decrypted_bytes_count_as_available(void **state)
+HY_TEST(test_decrypted_bytes_count_as_available)
 {
     struct hy_hdfs_sock a, b;
     char byte;
 
-    (void)state;
     join(&a, &b);
     a.layer = inverting_layer(100);
     b.layer = inverting_layer(100);
@@ -171,7 +169,7 @@ static void test_decrypted_bytes_count_as_available(void **state)
     hy_hdfs_sock_close(&b);
 }
 
-static void test_invalid_messages_are_rejected(void **state)
+HY_TEST(test_invalid_messages_are_rejected)
 {
     static const struct {
         const char *bytes;
@@ -186,7 +184,6 @@ static void test_invalid_messages_are_rejected(void **state)
     };
     char byte;
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(lies); i++) {
         struct hy_hdfs_sock a, b;
 
@@ -279,14 +276,13 @@ static void assert_error(int rc, int code, const struct hy_err *err, const char 
         fail_msg("%d %s", rc, err->text);
 }
 
-static void test_a_namenode_that_does_not_authenticate_itself_is_rejected(void **state)
+HY_TEST(test_a_namenode_that_does_not_authenticate_itself_is_rejected)
 {
     static const char challenge[] = "realm=\"default\",nonce=\"n\",qop=\"auth\",algorithm=md5-sess";
     enum hy_hdfs_rpc_auth method;
     struct hy_err err = {0};
     struct script s;
 
-    (void)state;
     hy_buf_init(&s.b, 1 << 20);
     offer(&s, "TOKEN", "DIGEST-MD5");
     say(&s, HDFS__RPC_SASL__STATE__SUCCESS, NULL, NULL);
@@ -311,7 +307,7 @@ static void test_a_namenode_that_does_not_authenticate_itself_is_rejected(void *
     hy_buf_done(&s.b);
 }
 
-static void test_a_namenode_without_security_needs_the_fallback_setting(void **state)
+HY_TEST(test_a_namenode_without_security_needs_the_fallback_setting)
 {
     struct hy_hdfs_conf *strict = conf_of("a", "b");
     struct hy_hdfs_conf *loose = conf_of("ipc.client.fallback-to-simple-auth-allowed", "true");
@@ -319,7 +315,6 @@ static void test_a_namenode_without_security_needs_the_fallback_setting(void **s
     struct hy_err err = {0};
     struct script s;
 
-    (void)state;
     hy_buf_init(&s.b, 1 << 20);
     for (int i = 0; i < 2; i++) { /* one that offers SIMPLE, and an old one that reports success at once */
         struct script once;
@@ -342,7 +337,7 @@ static void test_a_namenode_without_security_needs_the_fallback_setting(void **s
     hy_hdfs_conf_free(loose);
 }
 
-static void test_a_namenode_with_another_principal_gets_no_ticket(void **state)
+HY_TEST(test_a_namenode_with_another_principal_gets_no_ticket)
 {
     static const struct {
         const char *key, *value, *says;
@@ -356,7 +351,6 @@ static void test_a_namenode_with_another_principal_gets_no_ticket(void **state)
     };
     enum hy_hdfs_rpc_auth method;
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         struct hy_hdfs_conf *conf = conf_of(cases[i].key, cases[i].value);
         struct hy_err err = {0};
@@ -370,14 +364,13 @@ static void test_a_namenode_with_another_principal_gets_no_ticket(void **state)
     }
 }
 
-static void test_missing_credentials_are_reported(void **state)
+HY_TEST(test_missing_credentials_are_reported)
 {
     struct hy_hdfs_conf *conf = conf_of("a", "b");
     enum hy_hdfs_rpc_auth method;
     struct hy_err err = {0};
     struct script s;
 
-    (void)state;
     hy_buf_init(&s.b, 1 << 20);
     offer(&s, "TOKEN", "DIGEST-MD5");
     assert_error(authenticate(&s, conf, &method, &err), -EACCES, &err, "TOKEN, and there is no token for it");
@@ -390,7 +383,7 @@ static void test_missing_credentials_are_reported(void **state)
 
 /* ---- wrapped frames ---- */
 
-static void test_frames_are_wrapped_in_messages_of_the_accepted_size(void **state)
+HY_TEST(test_frames_are_wrapped_in_messages_of_the_accepted_size)
 {
     static const struct hy_hdfs_sasl_ops ops = {NULL, turn_wrap, turn_unwrap, turn_free};
     struct inverting *ours = calloc(1, sizeof(*ours)), *theirs = calloc(1, sizeof(*theirs));
@@ -398,7 +391,6 @@ static void test_frames_are_wrapped_in_messages_of_the_accepted_size(void **stat
     struct hy_hdfs_sock a, b;
     uint8_t bytes[1000];
 
-    (void)state;
     ours->base = theirs->base = (struct hy_hdfs_sasl){.ops = &ops, .wrap_max = 300};
     for (size_t i = 0; i < sizeof(bytes); i++)
         bytes[i] = (uint8_t)i;
@@ -440,20 +432,4 @@ static void test_frames_are_wrapped_in_messages_of_the_accepted_size(void **stat
     hy_hdfs_sock_close(&b);
     free(ours);
     free(theirs);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_security_layer_is_transparent),
-        cmocka_unit_test(test_decrypted_bytes_count_as_available),
-        cmocka_unit_test(test_invalid_messages_are_rejected),
-        cmocka_unit_test(test_a_namenode_that_does_not_authenticate_itself_is_rejected),
-        cmocka_unit_test(test_a_namenode_without_security_needs_the_fallback_setting),
-        cmocka_unit_test(test_a_namenode_with_another_principal_gets_no_ticket),
-        cmocka_unit_test(test_missing_credentials_are_reported),
-        cmocka_unit_test(test_frames_are_wrapped_in_messages_of_the_accepted_size),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -199,13 +199,12 @@ static unsigned open_files(void)
     return count;
 }
 
-static void test_any_range_with_any_chunk_size(void **state)
+HY_TEST(test_any_range_with_any_chunk_size)
 {
     static const uint32_t chunks[] = {1, 7, 512, 65536, 70000, LENGTH, 200000};
     static const size_t places[] = {0, 1, 511, 512, 513, 65535, 65536, 70001, LENGTH - 1, LENGTH};
     static uint8_t got[LENGTH];
 
-    (void)state;
     for (size_t c = 0; c < HY_COUNT(chunks); c++) {
         struct hy_hdfs_local_replica *r = NULL;
         struct node n;
@@ -226,9 +225,8 @@ static void test_any_range_with_any_chunk_size(void **state)
     }
 }
 
-static void test_a_datanode_with_invalid_responses_is_not_asked_again(void **state)
+HY_TEST(test_a_datanode_with_invalid_responses_is_not_asked_again)
 {
-    (void)state;
     for (int i = 0; i < 6; i++) {
         struct hy_hdfs_local_replica *r = NULL;
         unsigned before;
@@ -256,12 +254,11 @@ static void test_a_datanode_with_invalid_responses_is_not_asked_again(void **sta
     }
 }
 
-static void test_invalid_files_are_rejected(void **state)
+HY_TEST(test_invalid_files_are_rejected)
 {
     static const uint8_t heads[][META_HEAD] = {{0, 2, 2, 0, 0, 2, 0}, {0, 1, 9, 0, 0, 2, 0}, {0, 1, 2, 0, 0, 0, 0},
                                                {0, 1, 2, 127, 0, 0, 0}};
 
-    (void)state;
     for (size_t i = 0; i <= HY_COUNT(heads); i++) {
         struct hy_hdfs_local_replica *r = NULL;
         struct node n;
@@ -276,14 +273,13 @@ static void test_invalid_files_are_rejected(void **state)
     }
 }
 
-static void test_corrupt_chunks_are_not_returned(void **state)
+HY_TEST(test_corrupt_chunks_are_not_returned)
 {
     uint8_t got[2000];
     struct hy_hdfs_local_replica *r;
     struct node n;
     uint64_t at;
 
-    (void)state;
     open_node(&n, CHUNK);
     assert_int_equal(open_replica(&n, "127.0.0.1", &r), 0);
     assert_int_equal(pwrite(n.data, "?", 1, 5000), 1);
@@ -310,13 +306,12 @@ static void test_corrupt_chunks_are_not_returned(void **state)
 }
 
 /* The last chunk has a new checksum then, and is not corrupt. */
-static void test_a_replica_that_has_grown_is_not_corrupt(void **state)
+HY_TEST(test_a_replica_that_has_grown_is_not_corrupt)
 {
     uint8_t got[2000];
     struct hy_hdfs_local_replica *r;
     struct node n;
 
-    (void)state;
     open_node(&n, CHUNK);
     assert_int_equal(open_replica(&n, "127.0.0.1", &r), 0);
     assert_int_equal(pwrite(n.data, "more", 4, LENGTH), 4);
@@ -327,12 +322,11 @@ static void test_a_replica_that_has_grown_is_not_corrupt(void **state)
     close_node(&n);
 }
 
-static void test_only_a_local_datanode_is_asked(void **state)
+HY_TEST(test_only_a_local_datanode_is_asked)
 {
     struct hy_hdfs_local_replica *r = NULL;
     struct node n;
 
-    (void)state;
     open_node(&n, CHUNK);
     assert_int_equal(open_replica(&n, "192.0.2.77", &r), -ENOTSUP);
     close_node(&n);
@@ -353,31 +347,15 @@ static int open_and_read(void *node)
     return rc;
 }
 
-static void test_a_failure_leaves_nothing_open(void **state)
+HY_TEST(test_a_failure_leaves_nothing_open)
 {
     unsigned before;
     struct node n;
 
-    (void)state;
     open_node(&n, CHUNK);
     before = open_files();
     hy_each_fault(HY_SEAM_ALLOC, open_and_read, &n);
     hy_each_fault(HY_SEAM_SYS, open_and_read, &n);
     close_node(&n);
     assert_true(open_files() < before);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_range_with_any_chunk_size),
-        cmocka_unit_test(test_a_datanode_with_invalid_responses_is_not_asked_again),
-        cmocka_unit_test(test_invalid_files_are_rejected),
-        cmocka_unit_test(test_corrupt_chunks_are_not_returned),
-        cmocka_unit_test(test_a_replica_that_has_grown_is_not_corrupt),
-        cmocka_unit_test(test_only_a_local_datanode_is_asked),
-        cmocka_unit_test(test_a_failure_leaves_nothing_open),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

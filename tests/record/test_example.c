@@ -71,12 +71,11 @@ static const struct hy_column *column(struct hy_columns *c, const char *name, en
 
 /* ---- to columns ---- */
 
-static void test_rows_become_columns(void **state)
+HY_TEST(test_rows_become_columns)
 {
     struct hy_columns c;
     const struct hy_column *f, *i, *b;
 
-    (void)state;
     hy_columns_init(&c);
     assert_int_equal(add(&c, example, NULL), 0);
     assert_int_equal(add(&c, second, NULL), 0);
@@ -105,12 +104,11 @@ static void test_rows_become_columns(void **state)
     hy_columns_done(&c);
 }
 
-static void test_steps_are_a_separate_level(void **state)
+HY_TEST(test_steps_are_a_separate_level)
 {
     struct hy_columns c;
     const struct hy_column *s, *w;
 
-    (void)state;
     hy_columns_init(&c);
     assert_int_equal(add(&c, second, NULL), 0); /* without steps */
     assert_int_equal(add(&c, sequence, NULL), 0);
@@ -128,11 +126,10 @@ static void test_steps_are_a_separate_level(void **state)
     hy_columns_done(&c);
 }
 
-static void test_closed_columns_take_only_their_features(void **state)
+HY_TEST(test_closed_columns_take_only_their_features)
 {
     struct hy_columns c;
 
-    (void)state;
     hy_columns_init(&c);
     assert_non_null(hy_columns_add(&c, "i", 1, false, HY_KIND_INT64));
     assert_non_null(hy_columns_add(&c, "z", 1, false, HY_KIND_FLOAT));
@@ -146,12 +143,11 @@ static void test_closed_columns_take_only_their_features(void **state)
 }
 
 /* A repeated map key: "a" twice, with different values. */
-static void test_the_last_entry_of_a_repeated_name_counts(void **state)
+HY_TEST(test_the_last_entry_of_a_repeated_name_counts)
 {
     static const char twice[] = "0a1a0a0b0a016112061a040a0201020a0b0a016112061a040a020304";
     struct hy_columns c;
 
-    (void)state;
     hy_columns_init(&c);
     for (int i = 0; i < 2; i++)
         assert_int_equal(add(&c, twice, NULL), 0);
@@ -161,12 +157,11 @@ static void test_the_last_entry_of_a_repeated_name_counts(void **state)
 }
 
 /* 'i' without values, of no kind, and missing. */
-static void test_a_feature_without_values_is_present_and_one_without_kind_is_missing(void **state)
+HY_TEST(test_a_feature_without_values_is_present_and_one_without_kind_is_missing)
 {
     static const char *const rows[] = {"0a090a070a016912021a00", "0a070a050a01691200", ""};
     struct hy_columns c;
 
-    (void)state;
     hy_columns_init(&c);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_int_equal(add(&c, rows[i], NULL), 0);
@@ -177,12 +172,11 @@ static void test_a_feature_without_values_is_present_and_one_without_kind_is_mis
 }
 
 /* Unpacked numbers, as from old writers, and an unknown field. */
-static void test_numbers_may_be_unpacked(void **state)
+HY_TEST(test_numbers_may_be_unpacked)
 {
     static const char loose[] = "0a260a130a0166120e120c0d0000c03f0d000000c010010a0f0a0169120a1a08080308ffffffff0f";
     struct hy_columns c;
 
-    (void)state;
     hy_columns_init(&c);
     assert_int_equal(add(&c, loose, NULL), 0);
     assert_values(column(&c, "f", HY_KIND_FLOAT), float, 1.5f, -2.0f);
@@ -192,12 +186,11 @@ static void test_numbers_may_be_unpacked(void **state)
 
 /* ---- invalid examples ---- */
 
-static void test_a_feature_of_another_type_is_reported_by_name(void **state)
+HY_TEST(test_a_feature_of_another_type_is_reported_by_name)
 {
     struct hy_columns c;
     struct hy_err err = {0};
 
-    (void)state;
     hy_columns_init(&c);
     assert_non_null(hy_columns_add(&c, "i", 1, false, HY_KIND_FLOAT));
     assert_int_equal(add(&c, example, &err), -EINVAL);
@@ -206,13 +199,12 @@ static void test_a_feature_of_another_type_is_reported_by_name(void **state)
     hy_columns_done(&c);
 }
 
-static void test_an_example_with_feature_lists_is_rejected(void **state)
+HY_TEST(test_an_example_with_feature_lists_is_rejected)
 {
     struct hy_columns c;
     struct hy_err err = {0};
     uint8_t bytes[512];
 
-    (void)state;
     hy_columns_init(&c);
     assert_int_equal(hy_example_parse(&c, bytes, from_hex(sequence, bytes), &err), -EBADMSG);
     assert_string_equal(err.text, "the record has feature lists: it is a tf.SequenceExample, not a tf.Example");
@@ -221,13 +213,12 @@ static void test_an_example_with_feature_lists_is_rejected(void **state)
 }
 
 /* A row that cannot be parsed is discarded completely. */
-static void test_a_truncated_row_leaves_nothing(void **state)
+HY_TEST(test_a_truncated_row_leaves_nothing)
 {
     uint8_t bytes[512];
     size_t n = from_hex(example, bytes), refused = 0;
     struct hy_columns c;
 
-    (void)state;
     hy_columns_init(&c);
     assert_int_equal(add(&c, example, NULL), 0);
     for (size_t cut = 1; cut < n; cut++) {
@@ -270,11 +261,10 @@ static void assert_same(const struct hy_buf *a, const struct hy_buf *b)
     assert_memory_equal(hy_buf_bytes(a), hy_buf_bytes(b), a->len);
 }
 
-static void test_encoded_rows_are_parsed_again(void **state)
+HY_TEST(test_encoded_rows_are_parsed_again)
 {
     struct hy_columns c, again;
 
-    (void)state;
     hy_columns_init(&c);
     hy_columns_init(&again);
     assert_int_equal(add(&c, example, NULL), 0);
@@ -299,13 +289,12 @@ static void test_encoded_rows_are_parsed_again(void **state)
 }
 
 /* Varints of every length. */
-static void test_varints_of_every_length(void **state)
+HY_TEST(test_varints_of_every_length)
 {
     struct hy_columns c, again;
     struct hy_column *numbers;
     int64_t *room;
 
-    (void)state;
     hy_columns_init(&c);
     hy_columns_init(&again);
     numbers = hy_columns_add(&c, "", 0, false, HY_KIND_INT64);
@@ -346,28 +335,7 @@ static int write_all(void *arg)
     return rc;
 }
 
-static void test_out_of_memory_anywhere(void **state)
+HY_TEST(test_out_of_memory_anywhere)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, write_all, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows_become_columns),
-        cmocka_unit_test(test_steps_are_a_separate_level),
-        cmocka_unit_test(test_closed_columns_take_only_their_features),
-        cmocka_unit_test(test_the_last_entry_of_a_repeated_name_counts),
-        cmocka_unit_test(test_a_feature_without_values_is_present_and_one_without_kind_is_missing),
-        cmocka_unit_test(test_numbers_may_be_unpacked),
-        cmocka_unit_test(test_a_feature_of_another_type_is_reported_by_name),
-        cmocka_unit_test(test_an_example_with_feature_lists_is_rejected),
-        cmocka_unit_test(test_a_truncated_row_leaves_nothing),
-        cmocka_unit_test(test_encoded_rows_are_parsed_again),
-        cmocka_unit_test(test_varints_of_every_length),
-        cmocka_unit_test(test_out_of_memory_anywhere),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

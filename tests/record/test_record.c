@@ -36,11 +36,10 @@ static size_t from_hex(const char *hex, uint8_t *out)
 /* ---- checksums ---- */
 
 /* RFC 3720, B.4, and the check value of the CRC catalogues. */
-static void test_checksum_is_crc32c(void **state)
+HY_TEST(test_checksum_is_crc32c)
 {
     uint8_t bytes[32] = {0};
 
-    (void)state;
     assert_int_equal(hy_crc32c(0, "", 0), 0);
     assert_int_equal(hy_crc32c(0, "123456789", 9), 0xe3069283u);
     assert_int_equal(hy_crc32c(0, bytes, sizeof bytes), 0x8a9136aau);
@@ -64,12 +63,11 @@ static uint32_t plainly(const uint8_t *bytes, size_t n)
     return ~crc;
 }
 
-static void test_tables_and_instruction_agree_at_every_length_and_alignment(void **state)
+HY_TEST(test_tables_and_instruction_agree_at_every_length_and_alignment)
 {
     uint8_t bytes[128];
     struct hy_rng rng;
 
-    (void)state;
     hy_rng_seed(&rng, 7, 0);
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)hy_rng_next(&rng);
@@ -84,12 +82,11 @@ static void test_tables_and_instruction_agree_at_every_length_and_alignment(void
         }
 }
 
-static void test_tables_and_instruction_agree_on_long_input(void **state)
+HY_TEST(test_tables_and_instruction_agree_on_long_input)
 {
     static uint8_t bytes[5000];
     struct hy_rng rng;
 
-    (void)state;
     hy_rng_seed(&rng, 8, 0);
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)hy_rng_next(&rng);
@@ -102,12 +99,11 @@ static void test_tables_and_instruction_agree_on_long_input(void **state)
     }
 }
 
-static void test_a_checksum_can_be_continued(void **state)
+HY_TEST(test_a_checksum_can_be_continued)
 {
     static const char text[] = "a hopyard is a field where hops are trained";
     uint32_t whole = hy_crc32c(0, text, sizeof text);
 
-    (void)state;
     for (size_t cut = 0; cut <= sizeof text; cut++) {
         assert_int_equal(hy_crc32c(hy_crc32c(0, text, cut), text + cut, sizeof text - cut), whole);
         assert_int_equal(hy_crc32c_soft(hy_crc32c_soft(0, text, cut), text + cut, sizeof text - cut), whole);
@@ -115,13 +111,12 @@ static void test_a_checksum_can_be_continued(void **state)
 }
 
 /* Four at a time, and the rest; lengths of whole words, and others. */
-static void test_batched_checksums_equal_single_ones(void **state)
+HY_TEST(test_batched_checksums_equal_single_ones)
 {
     static uint8_t bytes[13 * 512 + 3];
     static const size_t lengths[] = {0, 1, 7, 8, 24, 511, 512};
     struct hy_rng rng;
 
-    (void)state;
     hy_rng_seed(&rng, 9, 0);
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)hy_rng_next(&rng);
@@ -138,13 +133,12 @@ static void test_batched_checksums_equal_single_ones(void **state)
 
 /* ---- records ---- */
 
-static void test_records_equal_those_of_tensorflow(void **state)
+HY_TEST(test_records_equal_those_of_tensorflow)
 {
     uint8_t want[256], numbers[64];
     size_t n = from_hex(by_tensorflow, want);
     hy_cleanup_buf struct hy_buf b;
 
-    (void)state;
     for (size_t i = 0; i < sizeof numbers; i++)
         numbers[i] = (uint8_t)i;
     hy_buf_init(&b, MAX);
@@ -155,14 +149,13 @@ static void test_records_equal_those_of_tensorflow(void **state)
     assert_memory_equal(hy_buf_bytes(&b), want, n);
 }
 
-static void test_records_of_tensorflow_are_parsed(void **state)
+HY_TEST(test_records_of_tensorflow_are_parsed)
 {
     uint8_t bytes[256];
     size_t n = from_hex(by_tensorflow, bytes), at = 0, need;
     struct hy_record r[3];
     const char *why;
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         int64_t took = hy_record_parse(bytes + at, n - at, MAX, &r[i], &need, &why);
 
@@ -177,14 +170,13 @@ static void test_records_of_tensorflow_are_parsed(void **state)
     assert_int_equal(r[2].bytes[63], 63);
 }
 
-static void test_a_partial_record_reports_how_many_bytes_it_needs(void **state)
+HY_TEST(test_a_partial_record_reports_how_many_bytes_it_needs)
 {
     hy_cleanup_buf struct hy_buf b;
     struct hy_record r = {0};
     const char *why = NULL;
     size_t need;
 
-    (void)state;
     hy_buf_init(&b, MAX);
     assert_int_equal(hy_record_append(&b, "hopyard", 7), 0);
     for (size_t n = 0; n < b.len; n++) {
@@ -197,13 +189,12 @@ static void test_a_partial_record_reports_how_many_bytes_it_needs(void **state)
     assert_int_equal(hy_record_parse(hy_buf_bytes(&b), b.len, MAX, &r, &need, &why), b.len);
 }
 
-static void test_every_flipped_bit_is_detected(void **state)
+HY_TEST(test_every_flipped_bit_is_detected)
 {
     hy_cleanup_buf struct hy_buf b;
     uint8_t bytes[64];
     size_t n, need;
 
-    (void)state;
     hy_buf_init(&b, MAX);
     assert_int_equal(hy_record_append(&b, "hopyard", 7), 0);
     n = b.len;
@@ -219,7 +210,7 @@ static void test_every_flipped_bit_is_detected(void **state)
     }
 }
 
-static void test_a_record_over_the_limit_is_rejected_at_once(void **state)
+HY_TEST(test_a_record_over_the_limit_is_rejected_at_once)
 {
     /* Headers with valid checksums: of 5 bytes and of 2^64-1. */
     uint8_t five[12] = {5}, endless[12];
@@ -227,7 +218,6 @@ static void test_a_record_over_the_limit_is_rejected_at_once(void **state)
     const char *why = NULL;
     size_t need;
 
-    (void)state;
     memset(endless, 0xff, 8);
     for (int i = 0; i < 2; i++) {
         uint8_t *head = i ? endless : five;
@@ -243,12 +233,11 @@ static void test_a_record_over_the_limit_is_rejected_at_once(void **state)
     assert_int_equal(hy_record_parse(endless, sizeof endless, SIZE_MAX, &r, &need, &why), -EMSGSIZE);
 }
 
-static void test_a_full_buffer_is_unchanged(void **state)
+HY_TEST(test_a_full_buffer_is_unchanged)
 {
     hy_cleanup_buf struct hy_buf b;
     uint8_t *at;
 
-    (void)state;
     hy_buf_init(&b, 40);
     assert_int_equal(hy_record_append(&b, "hop", 3), 0);
     assert_int_equal(hy_record_append(&b, "hops", 6), -ENOBUFS);
@@ -275,28 +264,7 @@ static int append_some(void *arg)
     return rc;
 }
 
-static void test_append_survives_faults(void **state)
+HY_TEST(test_append_survives_faults)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, append_some, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_checksum_is_crc32c),
-        cmocka_unit_test(test_tables_and_instruction_agree_at_every_length_and_alignment),
-        cmocka_unit_test(test_tables_and_instruction_agree_on_long_input),
-        cmocka_unit_test(test_a_checksum_can_be_continued),
-        cmocka_unit_test(test_batched_checksums_equal_single_ones),
-        cmocka_unit_test(test_records_equal_those_of_tensorflow),
-        cmocka_unit_test(test_records_of_tensorflow_are_parsed),
-        cmocka_unit_test(test_a_partial_record_reports_how_many_bytes_it_needs),
-        cmocka_unit_test(test_every_flipped_bit_is_detected),
-        cmocka_unit_test(test_a_record_over_the_limit_is_rejected_at_once),
-        cmocka_unit_test(test_a_full_buffer_is_unchanged),
-        cmocka_unit_test(test_append_survives_faults),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

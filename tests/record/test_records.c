@@ -86,9 +86,8 @@ static void assert_three(const char *path)
     hy_records_close(r);
 }
 
-static void test_plain_and_compressed_files_have_the_same_records(void **state)
+HY_TEST(test_plain_and_compressed_files_have_the_same_records)
 {
-    (void)state;
     assert_three(plain);
     assert_three(zipped);
 }
@@ -108,21 +107,6 @@ static void assert_fails(const char *path, const char *words)
     hy_records_close(r);
 }
 
-static void test_the_position_of_a_truncation_is_reported(void **state)
-{
-    char path[80];
-
-    (void)state;
-    snprintf(path, sizeof path, "%s/cut", directory);
-    assert_int_equal(link(plain, path), 0);
-    assert_int_equal(unlink(plain), 0);
-    assert_int_equal(truncate(path, BIG), 0);
-    assert_fails(path, "is truncated in the record at byte 19");
-    assert_int_equal(unlink(path), 0);
-    assert_int_equal(truncate(zipped, 4000), 0);
-    assert_fails(zipped, "its compressed data is truncated");
-}
-
 static int read_all(void *path)
 {
     struct hy_records *r = NULL;
@@ -136,22 +120,30 @@ static int read_all(void *path)
     return rc;
 }
 
-static void test_memory_and_disk_faults_anywhere(void **state)
+HY_TEST(test_memory_and_disk_faults_anywhere)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, read_all, plain);
     hy_each_fault(HY_SEAM_SYS, read_all, plain);
     hy_each_fault(HY_SEAM_ALLOC, read_all, zipped);
     hy_each_fault(HY_SEAM_SYS, read_all, zipped);
 }
 
-int main(void)
+/* Last: it damages the files. */
+HY_TEST(test_the_position_of_a_truncation_is_reported)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain_and_compressed_files_have_the_same_records),
-        cmocka_unit_test(test_memory_and_disk_faults_anywhere),
-        cmocka_unit_test(test_the_position_of_a_truncation_is_reported), /* last: it damages the files */
-    };
+    char path[80];
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    snprintf(path, sizeof path, "%s/cut", directory);
+    assert_int_equal(link(plain, path), 0);
+    assert_int_equal(unlink(plain), 0);
+    assert_int_equal(truncate(path, BIG), 0);
+    assert_fails(path, "is truncated in the record at byte 19");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(truncate(zipped, 4000), 0);
+    assert_fails(zipped, "its compressed data is truncated");
+}
+
+int main(int argc, char **argv)
+{
+    return hy_run_tests(argc > 1 ? argv[1] : NULL, set_up, tear_down);
 }

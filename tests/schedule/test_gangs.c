@@ -4,11 +4,10 @@
 
 /* ---- gangs ------------------------------------------------------------------ */
 
-static void test_gang_is_placed_whole_or_not_at_all(void **state)
+HY_TEST(test_gang_is_placed_whole_or_not_at_all)
 {
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     add(s, 1, 2, 0, UNCOUNTED);
     add(s, 2, 1, 0, UNCOUNTED);
     submit(s, 1, gang(4, 0, 0));
@@ -22,7 +21,7 @@ static void test_gang_is_placed_whole_or_not_at_all(void **state)
     hy_schedule_free(s);
 }
 
-static void test_assignments_are_ordered_by_role_then_member(void **state)
+HY_TEST(test_assignments_are_ordered_by_role_then_member)
 {
     /* The least demanding role is the first; planning starts with the last. */
     struct hy_need need = {.role_count = 3, .roles = {{2, 0, 0, false}, {1, 500, 0, false}, {2, 1000, GB, false}}};
@@ -31,7 +30,6 @@ static void test_assignments_are_ordered_by_role_then_member(void **state)
     struct hy_schedule *s = new_schedule(0);
     struct hy_placement p;
 
-    (void)state;
     add(s, 7, 8, 3, 4 * GB);
     submit(s, 1, need);
     p = next(s);
@@ -47,13 +45,12 @@ static void test_assignments_are_ordered_by_role_then_member(void **state)
 }
 
 /* If the parameter server took the only agent with a GPU, the gang would wait forever. */
-static void test_roles_of_a_waiting_gang_do_not_block_each_other(void **state)
+HY_TEST(test_roles_of_a_waiting_gang_do_not_block_each_other)
 {
     struct hy_need need = {.role_count = 2, .roles = {{1, 0, 0, false}, {1, 1000, 0, false}}};
     struct hy_schedule *s = new_schedule(0);
     struct hy_placement p;
 
-    (void)state;
     add(s, 1, 1, 1, UNCOUNTED);
     add(s, 2, 1, 0, UNCOUNTED);
     submit(s, 1, gang(1, 0, 0));
@@ -71,13 +68,12 @@ static void test_roles_of_a_waiting_gang_do_not_block_each_other(void **state)
 
 /* With agent 1 busy, the GPU role goes to agent 2 first and the memory role
  * then fits nowhere; the plan for idle agents still finds a way. */
-static void test_possible_gang_gets_a_reservation_when_first_fit_on_free_agents_fails(void **state)
+HY_TEST(test_possible_gang_gets_a_reservation_when_first_fit_on_free_agents_fails)
 {
     struct hy_need need = {.role_count = 2, .roles = {{1, 1000, 0, false}, {1, 0, 8 * GB, false}}};
     struct hy_schedule *s = new_schedule(0);
     struct hy_placement p;
 
-    (void)state;
     add(s, 1, 1, 1, GB);
     add(s, 2, 1, 1, 8 * GB);
     submit(s, 1, gang(1, 1000, 0));
@@ -94,13 +90,12 @@ static void test_possible_gang_gets_a_reservation_when_first_fit_on_free_agents_
     hy_schedule_free(s);
 }
 
-static void test_demanding_roles_are_placed_first(void **state)
+HY_TEST(test_demanding_roles_are_placed_first)
 {
     struct hy_need need = {.role_count = 2, .roles = {{1, 0, 0, false}, {1, 0, 8 * GB, false}}};
     struct hy_schedule *s = new_schedule(0);
     struct hy_placement p;
 
-    (void)state;
     add(s, 1, 1, 0, 8 * GB);
     add(s, 2, 1, 0, 9 * GB);
     submit(s, 1, need);
@@ -111,13 +106,12 @@ static void test_demanding_roles_are_placed_first(void **state)
 }
 
 /* The most demanding role first would take the only slot of agent 1. */
-static void test_gang_is_placed_if_any_order_of_its_roles_fits(void **state)
+HY_TEST(test_gang_is_placed_if_any_order_of_its_roles_fits)
 {
     struct hy_need need = {.role_count = 2, .roles = {{1, 600, 1, false}, {2, 400, 3, false}}};
     struct hy_schedule *s = new_schedule(0);
     struct hy_placement p;
 
-    (void)state;
     add(s, 1, 1, 1, 16);
     add(s, 2, 4, 3, 4);
     assert_int_equal(hy_schedule_possible(s, &need), 1);
@@ -130,11 +124,10 @@ static void test_gang_is_placed_if_any_order_of_its_roles_fits(void **state)
 
 /* ---- the reservation ---------------------------------------------------------- */
 
-static void test_small_tasks_backfill_beside_a_reservation(void **state)
+HY_TEST(test_small_tasks_backfill_beside_a_reservation)
 {
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     add(s, 1, 4, 0, 8 * GB);
     submit(s, 1, gang(1, 0, 5 * GB));
     submit(s, 2, gang(1, 0, 6 * GB)); /* waits for memory: one slot and 6 GB are reserved */
@@ -190,9 +183,8 @@ static const struct hy_need bigs[] = {
     {1, {{8, 500, 0, false}}},     {2, {{2, 2000, 0, false}, {3, 0, 2 * GB, false}}},
 };
 
-static void test_endless_small_tasks_do_not_starve_a_big_one(void **state)
+HY_TEST(test_endless_small_tasks_do_not_starve_a_big_one)
 {
-    (void)state;
     for (size_t b = 0; b < HY_COUNT(bigs); b++) {
         for (size_t m = 0; m < HY_COUNT(smalls); m++) {
             struct hy_schedule *s = new_schedule(0);
@@ -206,9 +198,8 @@ static void test_endless_small_tasks_do_not_starve_a_big_one(void **state)
 }
 
 /* Small tasks that started later never end, and do not delay the big one. */
-static void test_small_tasks_that_start_later_never_delay_a_big_one(void **state)
+HY_TEST(test_small_tasks_that_start_later_never_delay_a_big_one)
 {
-    (void)state;
     for (size_t b = 0; b < HY_COUNT(bigs); b++) {
         for (size_t m = 0; m < HY_COUNT(smalls); m++) {
             struct hy_schedule *s = new_schedule(0);
@@ -234,11 +225,10 @@ static void test_small_tasks_that_start_later_never_delay_a_big_one(void **state
     }
 }
 
-static void test_released_slots_accumulate_for_a_gang(void **state)
+HY_TEST(test_released_slots_accumulate_for_a_gang)
 {
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     for (uint64_t a = 1; a <= 4; a++)
         add(s, a, 3, 0, UNCOUNTED);
     run(s, 1, 12, gang(1, 0, 0));
@@ -254,9 +244,8 @@ static void test_released_slots_accumulate_for_a_gang(void **state)
     hy_schedule_free(s);
 }
 
-static void test_released_resources_go_to_the_oldest_task_first(void **state)
+HY_TEST(test_released_resources_go_to_the_oldest_task_first)
 {
-    (void)state;
     for (uint64_t first = 1; first <= 3; first++) {
         struct hy_schedule *s = new_schedule(0);
         struct hy_placement p;
@@ -282,7 +271,7 @@ static void test_released_resources_go_to_the_oldest_task_first(void **state)
 
 /* Free devices 0 and 2 are enough for a member that waits for 0 and 1 while
  * another waits for 2 and 3. */
-static void test_pending_members_swap_devices(void **state)
+HY_TEST(test_pending_members_swap_devices)
 {
     for (uint64_t other = 2; other <= 4; other++) {
         struct hy_schedule *s = new_schedule(0);
@@ -305,13 +294,12 @@ static void test_pending_members_swap_devices(void **state)
 }
 
 /* A member that needs a whole device and one that needs half of another. */
-static void test_pending_members_with_shares_keep_their_devices(void **state)
+HY_TEST(test_pending_members_with_shares_keep_their_devices)
 {
     struct hy_need need = {.role_count = 2, .roles = {{1, 1000, 0, false}, {1, 500, 0, false}}};
     struct hy_schedule *s = new_schedule(0);
     struct hy_placement p;
 
-    (void)state;
     add(s, 1, 8, 2, UNCOUNTED);
     run(s, 1, 2, gang(1, 1000, 0));
     submit(s, 3, need);
@@ -327,11 +315,10 @@ static void test_pending_members_with_shares_keep_their_devices(void **state)
     hy_schedule_free(s);
 }
 
-static void test_reservation_is_made_where_the_shortfall_is_least(void **state)
+HY_TEST(test_reservation_is_made_where_the_shortfall_is_least)
 {
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     add(s, 1, 8, 2, UNCOUNTED);
     add(s, 2, 8, 2, UNCOUNTED);
     run(s, 1, 4, gang(1, 1000, 0));
@@ -346,11 +333,10 @@ static void test_reservation_is_made_where_the_shortfall_is_least(void **state)
     hy_schedule_free(s);
 }
 
-static void test_reservation_is_made_on_the_device_with_the_least_load(void **state)
+HY_TEST(test_reservation_is_made_on_the_device_with_the_least_load)
 {
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     add(s, 1, 8, 2, UNCOUNTED);
     submit(s, 1, gang(1, 900, 0));
     submit(s, 2, gang(1, 300, 0));
@@ -371,12 +357,11 @@ static void test_reservation_is_made_on_the_device_with_the_least_load(void **st
  * too little for the other, so the task is called impossible. But the
  * reservation that was made before remains valid.
  */
-static void test_reservation_outlives_an_agent_it_does_not_use(void **state)
+HY_TEST(test_reservation_outlives_an_agent_it_does_not_use)
 {
     struct hy_need need = {.role_count = 2, .roles = {{2, 2000, 0, false}, {2, 0, 8 * GB, false}}};
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     add(s, 1, 1, 2, GB);
     add(s, 2, 1, 2, 8 * GB);
     add(s, 3, 1, 2, 8 * GB);
@@ -403,11 +388,10 @@ static void test_reservation_outlives_an_agent_it_does_not_use(void **state)
     hy_schedule_free(s);
 }
 
-static void test_reservation_moves_when_its_agent_is_removed(void **state)
+HY_TEST(test_reservation_moves_when_its_agent_is_removed)
 {
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     add(s, 1, 2, 0, UNCOUNTED);
     add(s, 2, 2, 0, UNCOUNTED);
     run(s, 1, 4, gang(1, 0, 0));
@@ -427,11 +411,10 @@ static void test_reservation_moves_when_its_agent_is_removed(void **state)
     hy_schedule_free(s);
 }
 
-static void test_reservation_uses_a_new_agent(void **state)
+HY_TEST(test_reservation_uses_a_new_agent)
 {
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     add(s, 1, 2, 0, UNCOUNTED);
     run(s, 1, 1, gang(1, 0, 0));
     submit(s, 2, gang(2, 0, 0));
@@ -443,12 +426,11 @@ static void test_reservation_uses_a_new_agent(void **state)
     hy_schedule_free(s);
 }
 
-static void test_reservation_leaves_an_agent_that_closes(void **state)
+HY_TEST(test_reservation_leaves_an_agent_that_closes)
 {
     struct hy_schedule *s = new_schedule(0);
     struct hy_placement p;
 
-    (void)state;
     add(s, 1, 2, 0, UNCOUNTED);
     add(s, 2, 2, 0, UNCOUNTED);
     run(s, 1, 3, gang(1, 0, 0));
@@ -468,11 +450,10 @@ static void test_reservation_leaves_an_agent_that_closes(void **state)
     hy_schedule_free(s);
 }
 
-static void test_reservation_ends_with_its_task(void **state)
+HY_TEST(test_reservation_ends_with_its_task)
 {
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     add(s, 1, 3, 0, UNCOUNTED);
     run(s, 1, 1, gang(1, 0, 0));
     submit(s, 2, gang(3, 0, 0));
@@ -483,12 +464,11 @@ static void test_reservation_ends_with_its_task(void **state)
     hy_schedule_free(s);
 }
 
-static void test_impossible_task_delays_no_other_task(void **state)
+HY_TEST(test_impossible_task_delays_no_other_task)
 {
     struct hy_need need = gang(4, 0, 0);
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     add(s, 1, 2, 0, UNCOUNTED);
     submit(s, 1, need);
     for (uint64_t t = 2; t <= 6; t++)
@@ -507,11 +487,10 @@ static void test_impossible_task_delays_no_other_task(void **state)
     hy_schedule_free(s);
 }
 
-static void test_task_that_becomes_possible_takes_the_reservation_of_a_younger_one(void **state)
+HY_TEST(test_task_that_becomes_possible_takes_the_reservation_of_a_younger_one)
 {
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     add(s, 1, 3, 0, UNCOUNTED);
     run(s, 1, 1, gang(1, 0, 0));
     submit(s, 2, gang(4, 0, 0)); /* impossible as yet */
@@ -526,34 +505,4 @@ static void test_task_that_becomes_possible_takes_the_reservation_of_a_younger_o
     assert_next(s, 3);
     assert_next(s, 4);
     hy_schedule_free(s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gang_is_placed_whole_or_not_at_all),
-        cmocka_unit_test(test_assignments_are_ordered_by_role_then_member),
-        cmocka_unit_test(test_roles_of_a_waiting_gang_do_not_block_each_other),
-        cmocka_unit_test(test_possible_gang_gets_a_reservation_when_first_fit_on_free_agents_fails),
-        cmocka_unit_test(test_demanding_roles_are_placed_first),
-        cmocka_unit_test(test_gang_is_placed_if_any_order_of_its_roles_fits),
-        cmocka_unit_test(test_small_tasks_backfill_beside_a_reservation),
-        cmocka_unit_test(test_endless_small_tasks_do_not_starve_a_big_one),
-        cmocka_unit_test(test_small_tasks_that_start_later_never_delay_a_big_one),
-        cmocka_unit_test(test_released_slots_accumulate_for_a_gang),
-        cmocka_unit_test(test_released_resources_go_to_the_oldest_task_first),
-        cmocka_unit_test(test_pending_members_swap_devices),
-        cmocka_unit_test(test_pending_members_with_shares_keep_their_devices),
-        cmocka_unit_test(test_reservation_is_made_where_the_shortfall_is_least),
-        cmocka_unit_test(test_reservation_is_made_on_the_device_with_the_least_load),
-        cmocka_unit_test(test_reservation_outlives_an_agent_it_does_not_use),
-        cmocka_unit_test(test_reservation_moves_when_its_agent_is_removed),
-        cmocka_unit_test(test_reservation_uses_a_new_agent),
-        cmocka_unit_test(test_reservation_leaves_an_agent_that_closes),
-        cmocka_unit_test(test_reservation_ends_with_its_task),
-        cmocka_unit_test(test_impossible_task_delays_no_other_task),
-        cmocka_unit_test(test_task_that_becomes_possible_takes_the_reservation_of_a_younger_one),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,11 +6,10 @@
 
 /* ---- random histories ---------------------------------------------------------------- */
 
-static void test_random_histories_match_the_model(void **state)
+HY_TEST(test_random_histories_match_the_model)
 {
     struct model m;
 
-    (void)state;
     for (uint64_t seed = 0; seed < 12; seed++) {
         model_init(&m, seed);
         for (int step = 0; step < 3000; step++)
@@ -20,11 +19,10 @@ static void test_random_histories_match_the_model(void **state)
 }
 
 /* With one class a task waits only for room. */
-static void test_one_class_never_leaves_room_unused(void **state)
+HY_TEST(test_one_class_never_leaves_room_unused)
 {
     struct model m;
 
-    (void)state;
     for (size_t k = 0; k < HY_COUNT(pool); k++) {
         if (pool[k].role_count > 1)
             continue;
@@ -68,11 +66,10 @@ static void check_oldest_is_placed(struct model *m)
     assert_true(task_by_id(m, id)->running);
 }
 
-static void test_tasks_that_start_later_never_delay_the_oldest(void **state)
+HY_TEST(test_tasks_that_start_later_never_delay_the_oldest)
 {
     struct model m;
 
-    (void)state;
     for (uint64_t seed = 100; seed < 400; seed++) {
         model_init(&m, seed);
         for (int round = 0; round < 5; round++) {
@@ -165,11 +162,10 @@ static int history_with_faults(void *arg)
     return 0;
 }
 
-static void test_out_of_memory_changes_nothing(void **state)
+HY_TEST(test_out_of_memory_changes_nothing)
 {
     struct trace trace = {0};
 
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, history_with_faults, &trace);
 }
 
@@ -198,21 +194,7 @@ static int reservation_with_faults(void *arg)
     return 0;
 }
 
-static void test_out_of_memory_does_not_change_the_reservation(void **state)
+HY_TEST(test_out_of_memory_does_not_change_the_reservation)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, reservation_with_faults, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_histories_match_the_model),
-        cmocka_unit_test(test_one_class_never_leaves_room_unused),
-        cmocka_unit_test(test_tasks_that_start_later_never_delay_the_oldest),
-        cmocka_unit_test(test_out_of_memory_changes_nothing),
-        cmocka_unit_test(test_out_of_memory_does_not_change_the_reservation),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

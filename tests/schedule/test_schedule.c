@@ -9,11 +9,10 @@
 
 /* ---- order and capacity --------------------------------------------------- */
 
-static void test_first_come_first_served(void **state)
+HY_TEST(test_first_come_first_served)
 {
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     submit(s, 30, gang(1, 0, 0));
     submit(s, 10, gang(1, 0, GB));
     submit(s, 20, gang(1, 0, 0));
@@ -26,11 +25,10 @@ static void test_first_come_first_served(void **state)
     hy_schedule_free(s);
 }
 
-static void test_slots_are_never_exceeded(void **state)
+HY_TEST(test_slots_are_never_exceeded)
 {
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     add(s, 1, 2, 0, UNCOUNTED);
     for (uint64_t t = 1; t <= 4; t++)
         submit(s, t, gang(1, 0, 0));
@@ -44,11 +42,10 @@ static void test_slots_are_never_exceeded(void **state)
     hy_schedule_free(s);
 }
 
-static void test_memory_is_never_exceeded(void **state)
+HY_TEST(test_memory_is_never_exceeded)
 {
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     add(s, 1, 8, 0, 10 * GB);
     submit(s, 1, gang(1, 0, 6 * GB));
     submit(s, 2, gang(1, 0, 6 * GB));
@@ -66,11 +63,10 @@ static struct hy_need alone(void)
     return (struct hy_need){.role_count = 1, .roles = {{.count = 1, .alone = true}}};
 }
 
-static void test_a_task_that_runs_alone_has_its_agent_to_itself(void **state)
+HY_TEST(test_a_task_that_runs_alone_has_its_agent_to_itself)
 {
     struct hy_schedule *s = new_schedule(4);
 
-    (void)state;
     add(s, 1, 4, 0, UNCOUNTED);
     run(s, 1, 3, gang(1, 0, 0));
     submit(s, 4, alone());
@@ -97,12 +93,11 @@ static void test_a_task_that_runs_alone_has_its_agent_to_itself(void **state)
     hy_schedule_free(s);
 }
 
-static void test_fits_accounts_for_the_reservation_of_a_task_that_runs_alone(void **state)
+HY_TEST(test_fits_accounts_for_the_reservation_of_a_task_that_runs_alone)
 {
     struct hy_need plain = gang(1, 0, 0), by_itself = alone();
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     assert_int_equal(hy_schedule_fits(s, &plain), 0);
     add(s, 1, 2, 0, UNCOUNTED);
     add(s, 2, 2, 0, UNCOUNTED);
@@ -122,11 +117,10 @@ static void test_fits_accounts_for_the_reservation_of_a_task_that_runs_alone(voi
     hy_schedule_free(s);
 }
 
-static void test_unlimited_memory_is_never_short(void **state)
+HY_TEST(test_unlimited_memory_is_never_short)
 {
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     add(s, 1, 3, 0, UNCOUNTED);
     run(s, 1, 3, gang(1, 0, UINT64_MAX));
     for (uint64_t t = 1; t <= 3; t++)
@@ -135,12 +129,11 @@ static void test_unlimited_memory_is_never_short(void **state)
     hy_schedule_free(s);
 }
 
-static void test_shares_of_a_device_add_up_to_at_most_one(void **state)
+HY_TEST(test_shares_of_a_device_add_up_to_at_most_one)
 {
     struct hy_schedule *s = new_schedule(0);
     struct hy_placement p;
 
-    (void)state;
     add(s, 1, 8, 1, UNCOUNTED);
     submit(s, 1, gang(1, 600, 0));
     submit(s, 2, gang(1, 400, 0));
@@ -155,11 +148,10 @@ static void test_shares_of_a_device_add_up_to_at_most_one(void **state)
     hy_schedule_free(s);
 }
 
-static void test_shares_fill_a_device_before_they_break_another(void **state)
+HY_TEST(test_shares_fill_a_device_before_they_break_another)
 {
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     add(s, 1, 8, 2, UNCOUNTED);
     submit(s, 1, gang(1, 500, 0));
     submit(s, 2, gang(1, 500, 0));
@@ -170,12 +162,11 @@ static void test_shares_fill_a_device_before_they_break_another(void **state)
     hy_schedule_free(s);
 }
 
-static void test_whole_devices_are_exclusive(void **state)
+HY_TEST(test_whole_devices_are_exclusive)
 {
     struct hy_schedule *s = new_schedule(0);
     struct hy_placement p;
 
-    (void)state;
     add(s, 1, 8, 3, UNCOUNTED);
     submit(s, 1, gang(1, 2000, 0));
     submit(s, 2, gang(1, 2000, 0));
@@ -193,22 +184,20 @@ static void test_whole_devices_are_exclusive(void **state)
     hy_schedule_free(s);
 }
 
-static void test_one_task_can_have_all_64_devices_of_an_agent(void **state)
+HY_TEST(test_one_task_can_have_all_64_devices_of_an_agent)
 {
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     add(s, 1, 2, 64, UNCOUNTED);
     submit(s, 1, gang(1, 64000, 0));
     assert_true(next(s).assignments[0].gpu_mask == UINT64_MAX);
     hy_schedule_free(s);
 }
 
-static void test_tasks_without_gpu_leave_agents_with_gpus_free(void **state)
+HY_TEST(test_tasks_without_gpu_leave_agents_with_gpus_free)
 {
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     add(s, 1, 1, 1, UNCOUNTED);
     add(s, 2, 1, 0, UNCOUNTED);
     submit(s, 1, gang(1, 0, 0));
@@ -220,12 +209,11 @@ static void test_tasks_without_gpu_leave_agents_with_gpus_free(void **state)
 
 /* ---- the limit over all agents ---------------------------------------------------------- */
 
-static void test_parallel_limits_the_members_that_run(void **state)
+HY_TEST(test_parallel_limits_the_members_that_run)
 {
     struct hy_need need = gang(3, 0, 0), more = gang(4, 0, 0);
     struct hy_schedule *s = new_schedule(3);
 
-    (void)state;
     add(s, 1, 10, 0, UNCOUNTED);
     assert_int_equal(hy_schedule_possible(s, &need), 1);
     assert_int_equal(hy_schedule_possible(s, &more), 0);
@@ -242,11 +230,10 @@ static void test_parallel_limits_the_members_that_run(void **state)
     hy_schedule_free(s);
 }
 
-static void test_parallel_is_kept_free_for_a_waiting_gang(void **state)
+HY_TEST(test_parallel_is_kept_free_for_a_waiting_gang)
 {
     struct hy_schedule *s = new_schedule(4);
 
-    (void)state;
     add(s, 1, 10, 0, UNCOUNTED);
     submit(s, 1, gang(1, 0, 0));
     submit(s, 2, gang(1, 0, 0));
@@ -264,12 +251,11 @@ static void test_parallel_is_kept_free_for_a_waiting_gang(void **state)
 
 /* ---- agents are added, removed, closed and resized ----------------------------------------------------------- */
 
-static void test_closed_agent_gets_no_new_members(void **state)
+HY_TEST(test_closed_agent_gets_no_new_members)
 {
     struct hy_schedule *s = new_schedule(0);
     struct hy_need need = gang(2, 0, 0);
 
-    (void)state;
     add(s, 1, 2, 0, UNCOUNTED);
     submit(s, 1, gang(1, 0, 0));
     submit(s, 2, gang(1, 0, 0));
@@ -284,12 +270,11 @@ static void test_closed_agent_gets_no_new_members(void **state)
     hy_schedule_free(s);
 }
 
-static void test_an_agent_can_be_resized(void **state)
+HY_TEST(test_an_agent_can_be_resized)
 {
     struct hy_schedule *s = new_schedule(0);
     struct hy_schedule_stats stats;
 
-    (void)state;
     add(s, 1, 1, 0, UNCOUNTED);
     for (uint64_t task = 1; task <= 4; task++)
         submit(s, task, gang(1, 0, 0));
@@ -312,11 +297,10 @@ static void test_an_agent_can_be_resized(void **state)
     hy_schedule_free(s);
 }
 
-static void test_removing_an_agent_removes_its_assignments(void **state)
+HY_TEST(test_removing_an_agent_removes_its_assignments)
 {
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     add(s, 1, 2, 0, GB);
     add(s, 2, 1, 0, GB);
     run(s, 1, 1, gang(3, 0, GB / 2));
@@ -335,12 +319,11 @@ static void test_removing_an_agent_removes_its_assignments(void **state)
     hy_schedule_free(s);
 }
 
-static void test_five_thousand_agents_are_all_found(void **state)
+HY_TEST(test_five_thousand_agents_are_all_found)
 {
     static bool seen[5001];
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     memset(seen, 0, sizeof seen);
     submit(s, 1, gang(1, 0, 0)); /* a class that exists before the agents */
     for (uint64_t a = 1; a <= 5000; a++)
@@ -362,12 +345,11 @@ static void test_five_thousand_agents_are_all_found(void **state)
     hy_schedule_free(s);
 }
 
-static void test_unused_classes_are_freed(void **state)
+HY_TEST(test_unused_classes_are_freed)
 {
     struct hy_schedule *s = new_schedule(0);
     unsigned classes = 0, shapes = 0;
 
-    (void)state;
     add(s, 1, 2, 1, 500);
     for (uint64_t t = 1; t <= 300; t++) {
         submit(s, t, gang(1, t % 2 ? 0 : (uint32_t)(t % 999 + 1), t));
@@ -385,7 +367,7 @@ static void test_unused_classes_are_freed(void **state)
 
 /* ---- invalid input -------------------------------------------------------------------- */
 
-static void test_invalid_needs_are_rejected(void **state)
+HY_TEST(test_invalid_needs_are_rejected)
 {
     const struct hy_need bad[] = {
         {.role_count = 0},
@@ -399,7 +381,6 @@ static void test_invalid_needs_are_rejected(void **state)
     };
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     add(s, 1, UINT32_MAX, 64, UNCOUNTED);
     for (size_t i = 0; i < HY_COUNT(bad); i++) {
         assert_int_equal(hy_schedule_submit(s, 1, &bad[i]), -EINVAL);
@@ -411,13 +392,12 @@ static void test_invalid_needs_are_rejected(void **state)
     hy_schedule_free(s);
 }
 
-static void test_invalid_agents_are_rejected(void **state)
+HY_TEST(test_invalid_agents_are_rejected)
 {
     struct hy_capacity none = {.slots = 0}, fine = {.slots = 1};
     struct hy_capacity many = {.slots = 1, .gpus = HY_AGENT_GPUS_MAX + 1};
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     assert_int_equal(hy_schedule_agent_add(s, 1, &none), -EINVAL);
     assert_int_equal(hy_schedule_agent_add(s, 1, &many), -EINVAL);
     assert_int_equal(hy_schedule_agent_add(s, 1, &fine), 0);
@@ -426,12 +406,11 @@ static void test_invalid_agents_are_rejected(void **state)
     hy_schedule_free(s);
 }
 
-static void test_ids_are_unique_and_unknown_ids_are_errors(void **state)
+HY_TEST(test_ids_are_unique_and_unknown_ids_are_errors)
 {
     struct hy_need need = gang(1, 0, 0);
     struct hy_schedule *s = new_schedule(0);
 
-    (void)state;
     assert_int_equal(hy_schedule_agent_remove(s, 1), -ENOENT);
     assert_int_equal(hy_schedule_agent_open(s, 1, 1), -ENOENT);
     assert_int_equal(hy_schedule_done(s, 1), -ENOENT);
@@ -450,14 +429,13 @@ static void test_ids_are_unique_and_unknown_ids_are_errors(void **state)
 
 /* ---- the bitmap ------------------------------------------------------------ */
 
-static void test_bitmap_finds_next_and_previous_members(void **state)
+HY_TEST(test_bitmap_finds_next_and_previous_members)
 {
     enum { SIZE = 70000 };
     static bool model[SIZE];
     struct hy_bitmap bits = {0};
     struct hy_rng rng;
 
-    (void)state;
     memset(model, 0, sizeof model);
     hy_rng_seed(&rng, 1, 0);
     assert_int_equal(hy_bitmap_next(&bits, 0), HY_BITMAP_NONE);
@@ -479,34 +457,4 @@ static void test_bitmap_finds_next_and_previous_members(void **state)
         }
     }
     hy_bitmap_done(&bits);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_come_first_served),
-        cmocka_unit_test(test_slots_are_never_exceeded),
-        cmocka_unit_test(test_memory_is_never_exceeded),
-        cmocka_unit_test(test_a_task_that_runs_alone_has_its_agent_to_itself),
-        cmocka_unit_test(test_fits_accounts_for_the_reservation_of_a_task_that_runs_alone),
-        cmocka_unit_test(test_unlimited_memory_is_never_short),
-        cmocka_unit_test(test_shares_of_a_device_add_up_to_at_most_one),
-        cmocka_unit_test(test_shares_fill_a_device_before_they_break_another),
-        cmocka_unit_test(test_whole_devices_are_exclusive),
-        cmocka_unit_test(test_one_task_can_have_all_64_devices_of_an_agent),
-        cmocka_unit_test(test_tasks_without_gpu_leave_agents_with_gpus_free),
-        cmocka_unit_test(test_parallel_limits_the_members_that_run),
-        cmocka_unit_test(test_parallel_is_kept_free_for_a_waiting_gang),
-        cmocka_unit_test(test_closed_agent_gets_no_new_members),
-        cmocka_unit_test(test_an_agent_can_be_resized),
-        cmocka_unit_test(test_removing_an_agent_removes_its_assignments),
-        cmocka_unit_test(test_five_thousand_agents_are_all_found),
-        cmocka_unit_test(test_unused_classes_are_freed),
-        cmocka_unit_test(test_invalid_needs_are_rejected),
-        cmocka_unit_test(test_invalid_agents_are_rejected),
-        cmocka_unit_test(test_ids_are_unique_and_unknown_ids_are_errors),
-        cmocka_unit_test(test_bitmap_finds_next_and_previous_members),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,13 +31,12 @@ static double sphere(const struct hy_value *v, size_t n)
     return sum;
 }
 
-static void test_a_generation_waits_for_all_its_answers(void **state)
+HY_TEST(test_a_generation_waits_for_all_its_answers)
 {
     struct hy_search *s = evolution(SPACE("x=0.0..1.0", "y=0.0..1.0"), 1, 5, 3, false);
     struct hy_value v[2];
     uint64_t number;
 
-    (void)state;
     assert_int_equal(hy_search_total(s), 15);
     for (uint64_t generation = 0; generation < 3; generation++) {
         for (uint64_t i = 1; i <= 5; i++)
@@ -85,11 +84,10 @@ static double minimize(struct hy_search *s, size_t n, size_t parallel, uint64_t 
     return best;
 }
 
-static void test_order_of_answers_changes_nothing_in_a_generation(void **state)
+HY_TEST(test_order_of_answers_changes_nothing_in_a_generation)
 {
     double trace[2][60];
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct hy_search *s = evolution(SPACE("x=-5.0..5.0", "n=-5..5", "y=-5.0..5.0"), 9, 6, 10, false);
 
@@ -99,11 +97,10 @@ static void test_order_of_answers_changes_nothing_in_a_generation(void **state)
     assert_memory_equal(trace[0], trace[1], sizeof trace[0]);
 }
 
-static void test_asynchronous_evolution_repeats_for_the_same_order(void **state)
+HY_TEST(test_asynchronous_evolution_repeats_for_the_same_order)
 {
     double trace[3][60];
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct hy_search *s = evolution(SPACE("x=-5.0..5.0", "n=-5..5", "y=-5.0..5.0"), 9, 6, 10, true);
 
@@ -114,13 +111,12 @@ static void test_asynchronous_evolution_repeats_for_the_same_order(void **state)
     assert_memory_not_equal(trace[0], trace[2], sizeof trace[0]);
 }
 
-static void test_asynchronous_evolution_never_waits(void **state)
+HY_TEST(test_asynchronous_evolution_never_waits)
 {
     struct hy_search *s = evolution(SPACE("x=0.0..1.0", "y=0.0..1.0"), 1, 5, 20, true);
     struct hy_value v[2];
     uint64_t number;
 
-    (void)state;
     for (uint64_t i = 1; i <= 100; i++) {
         assert_int_equal(ask(s, v), i);
         if (i % 10 == 0) /* the slots of some trials stay empty for long */
@@ -132,14 +128,13 @@ static void test_asynchronous_evolution_never_waits(void **state)
     hy_search_free(s);
 }
 
-static void test_evolution_is_the_same_on_every_machine(void **state)
+HY_TEST(test_evolution_is_the_same_on_every_machine)
 {
     static const double want[4] = {0x1.ea6f08b29f94p-1, 0x1.86ada7d6f8926p-4, 1, 1};
     struct hy_search *s =
         evolution(SPACE("x=-5.12..5.12", "lr=log:1e-5..1e-1", "n=1..9", "c=a,b,c"), 42, 0, 0, false);
     struct hy_value v[4];
 
-    (void)state;
     for (int i = 0; i < 95; i++) {
         uint64_t number = ask(s, v);
 
@@ -151,14 +146,13 @@ static void test_evolution_is_the_same_on_every_machine(void **state)
     hy_search_free(s);
 }
 
-static void test_first_generation_is_spread_over_each_dimension(void **state)
+HY_TEST(test_first_generation_is_spread_over_each_dimension)
 {
     struct hy_search *s = evolution(SPACE("x=0.0..1.0", "y=0.0..1.0", "c=a,b,c,d"), 4, 8, 1, false);
     unsigned seen[2] = {0};
     int choices[4] = {0};
     struct hy_value v[3];
 
-    (void)state;
     for (int i = 0; i < 8; i++) {
         ask(s, v);
         seen[0] |= 1u << (int)(v[0].number * 8);
@@ -215,12 +209,11 @@ static bool has_parents(const struct hy_value *v, struct hy_value points[6][3], 
     return false;
 }
 
-static void test_best1bin_is_the_textbooks(void **state)
+HY_TEST(test_best1bin_is_the_textbooks)
 {
     struct hy_value points[6][3], v[3];
     struct hy_search *s = textbook(HY_DE_BEST1BIN, points);
 
-    (void)state;
     for (int i = 0; i < 6; i++) {
         ask(s, v);
         assert_true(has_parents(v, points, 0, i));
@@ -228,13 +221,12 @@ static void test_best1bin_is_the_textbooks(void **state)
     hy_search_free(s);
 }
 
-static void test_rand1bin_is_the_textbooks(void **state)
+HY_TEST(test_rand1bin_is_the_textbooks)
 {
     struct hy_value points[6][3], v[3];
     struct hy_search *s = textbook(HY_DE_RAND1BIN, points);
     int from_best = 0;
 
-    (void)state;
     for (int i = 0; i < 6; i++) {
         bool found = false;
 
@@ -249,14 +241,13 @@ static void test_rand1bin_is_the_textbooks(void **state)
 }
 
 /* crossover 0: one gene alone comes from the mutant, the others are the parent's. */
-static void test_textbook_children_replace_only_their_parent(void **state)
+HY_TEST(test_textbook_children_replace_only_their_parent)
 {
     struct hy_space space = SPACE("x=0.0..1.0", "y=0.0..1.0", "z=0.0..1.0");
     struct hy_search_settings settings = settings_of(HY_SEARCH_EVOLVE, 11);
     struct hy_value points[6][3], v[3];
     struct hy_search *s;
 
-    (void)state;
     settings.population = 6;
     settings.strategy = HY_DE_BEST1BIN;
     settings.crossover = 0;
@@ -276,11 +267,10 @@ static void test_textbook_children_replace_only_their_parent(void **state)
     hy_search_free(s);
 }
 
-static void test_failed_trials_count_as_the_worst(void **state)
+HY_TEST(test_failed_trials_count_as_the_worst)
 {
     static const double failures[] = {NAN, INFINITY, -INFINITY};
 
-    (void)state;
     for (size_t f = 0; f < HY_COUNT(failures); f++)
         for (int maximize = 0; maximize < 2; maximize++) {
             struct hy_space space = SPACE("x=0.0..1.0");
@@ -305,13 +295,12 @@ static void test_failed_trials_count_as_the_worst(void **state)
         }
 }
 
-static void test_a_search_continues_when_all_trials_fail(void **state)
+HY_TEST(test_a_search_continues_when_all_trials_fail)
 {
     struct hy_search *s = evolution(SPACE("x=0.0..1.0", "c=a,b"), 2, 0, 30, false);
     struct hy_value v[2];
     uint64_t number, count = 0;
 
-    (void)state;
     while (hy_search_ask(s, &number, v) == 1) {
         assert_int_equal(hy_search_tell(s, number, NAN), 0);
         count++;
@@ -320,7 +309,7 @@ static void test_a_search_continues_when_all_trials_fail(void **state)
     hy_search_free(s);
 }
 
-static void test_invalid_settings_are_rejected_with_a_message(void **state)
+HY_TEST(test_invalid_settings_are_rejected_with_a_message)
 {
     struct hy_search_settings bad[6];
     static const char *const because[] = {"population of 3", "mutation is 0",    "mutation is 2.5",
@@ -329,7 +318,6 @@ static void test_invalid_settings_are_rejected_with_a_message(void **state)
     struct hy_search *s = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(bad); i++)
         bad[i] = settings_of(HY_SEARCH_EVOLVE, 0);
     bad[0].population = 3;
@@ -349,14 +337,13 @@ static void test_invalid_settings_are_rejected_with_a_message(void **state)
     hy_space_done(&space);
 }
 
-static void test_populations_too_big_for_memory_are_refused(void **state)
+HY_TEST(test_populations_too_big_for_memory_are_refused)
 {
     struct hy_space space = SPACE("x=0.0..1.0");
     struct hy_search_settings settings = settings_of(HY_SEARCH_EVOLVE, 0);
     struct hy_search *s = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     settings.population = 1000;
     for (long n = 1; n <= 20; n++) {
         int rc;
@@ -374,12 +361,11 @@ static void test_populations_too_big_for_memory_are_refused(void **state)
     hy_space_done(&space);
 }
 
-static void test_no_point_is_tried_twice_in_a_generation(void **state)
+HY_TEST(test_no_point_is_tried_twice_in_a_generation)
 {
     struct hy_search *s = evolution(SPACE("a=1..4", "b=1..4", "c=x,y,z"), 6, 10, 10, false);
     int generation[48] = {0}; /* the generation in which a point was last asked for */
 
-    (void)state;
     for (int g = 1; g <= 10; g++)
         for (int i = 0; i < 10; i++) {
             struct hy_value v[3];
@@ -393,13 +379,12 @@ static void test_no_point_is_tried_twice_in_a_generation(void **state)
     hy_search_free(s);
 }
 
-static void test_used_up_spaces_repeat_instead_of_hanging(void **state)
+HY_TEST(test_used_up_spaces_repeat_instead_of_hanging)
 {
     struct hy_search *s = evolution(SPACE("a=1..2", "c=x"), 6, 10, 10, false);
     struct hy_value v[2];
     uint64_t number, count = 0;
 
-    (void)state;
     while (hy_search_ask(s, &number, v) == 1) {
         hy_search_tell(s, number, v[0].number);
         count++;
@@ -455,11 +440,10 @@ static struct hy_search *asynchronous_on_ten(uint64_t seed)
     return evolution(ten_floats(), seed, 0, 0, true);
 }
 
-static void test_evolution_beats_random_by_far(void **state)
+HY_TEST(test_evolution_beats_random_by_far)
 {
     double by_chance = median_of_5(random_on_ten, 10, 4, 500, sphere);
 
-    (void)state;
     assert_true(by_chance > 10);
     assert_true(median_of_5(evolution_on_ten, 10, 4, 500, sphere) < 0.2);
     assert_true(median_of_5(asynchronous_on_ten, 10, 4, 500, sphere) < 0.2);
@@ -486,34 +470,8 @@ static struct hy_search *random_on_mixed(uint64_t seed)
     return search_take(&space, settings_of(HY_SEARCH_RANDOM, seed));
 }
 
-static void test_evolution_handles_mixed_dimensions(void **state)
+HY_TEST(test_evolution_handles_mixed_dimensions)
 {
-    (void)state;
     assert_true(median_of_5(random_on_mixed, 4, 1, 200, mixed) > 0.25);
     assert_true(median_of_5(evolution_on_mixed, 4, 1, 200, mixed) < 0.1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_generation_waits_for_all_its_answers),
-        cmocka_unit_test(test_order_of_answers_changes_nothing_in_a_generation),
-        cmocka_unit_test(test_asynchronous_evolution_repeats_for_the_same_order),
-        cmocka_unit_test(test_asynchronous_evolution_never_waits),
-        cmocka_unit_test(test_evolution_is_the_same_on_every_machine),
-        cmocka_unit_test(test_first_generation_is_spread_over_each_dimension),
-        cmocka_unit_test(test_best1bin_is_the_textbooks),
-        cmocka_unit_test(test_rand1bin_is_the_textbooks),
-        cmocka_unit_test(test_textbook_children_replace_only_their_parent),
-        cmocka_unit_test(test_failed_trials_count_as_the_worst),
-        cmocka_unit_test(test_a_search_continues_when_all_trials_fail),
-        cmocka_unit_test(test_invalid_settings_are_rejected_with_a_message),
-        cmocka_unit_test(test_no_point_is_tried_twice_in_a_generation),
-        cmocka_unit_test(test_used_up_spaces_repeat_instead_of_hanging),
-        cmocka_unit_test(test_evolution_beats_random_by_far),
-        cmocka_unit_test(test_evolution_handles_mixed_dimensions),
-        cmocka_unit_test(test_populations_too_big_for_memory_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 
 /* ---- grid ------------------------------------------------------------------ */
 
-static void test_grid_varies_the_first_name_slowest(void **state)
+HY_TEST(test_grid_varies_the_first_name_slowest)
 {
     static const char *const want[] = {"0.001 3 a", "0.001 3 b", "0.001 4 a", "0.001 4 b",
                                        "5e-4 3 a",  "5e-4 3 b",  "5e-4 4 a",  "5e-4 4 b"};
@@ -18,7 +18,6 @@ static void test_grid_varies_the_first_name_slowest(void **state)
     char got[100], text[3][32];
     uint64_t number;
 
-    (void)state;
     assert_int_equal(hy_search_total(s), 8);
     for (size_t i = 0; i < 8; i++) {
         assert_int_equal(ask(s, v), i + 1);
@@ -31,13 +30,12 @@ static void test_grid_varies_the_first_name_slowest(void **state)
     hy_search_free(s);
 }
 
-static void test_big_grids_cost_no_memory_per_trial(void **state)
+HY_TEST(test_big_grids_cost_no_memory_per_trial)
 {
     struct hy_space space = GRID("a=1..1000", "b=1..1000", "c=x,y");
     struct hy_search *s = search_take(&space, settings_of(HY_SEARCH_GRID, 0));
     struct hy_value v[3] = {{0}};
 
-    (void)state;
     assert_int_equal(hy_search_total(s), 2000000);
     hy_fault_arm(HY_SEAM_ALLOC, 0);
     for (uint64_t i = 1; i <= 2000000; i++) {
@@ -49,14 +47,13 @@ static void test_big_grids_cost_no_memory_per_trial(void **state)
     hy_search_free(s);
 }
 
-static void test_grids_too_big_to_count_are_refused(void **state)
+HY_TEST(test_grids_too_big_to_count_are_refused)
 {
     struct hy_space space = GRID("a=0..4294967295", "b=0..4294967295"), real = SPACE("x=0.0..1.0");
     struct hy_search_settings settings = settings_of(HY_SEARCH_GRID, 0);
     struct hy_search *s = NULL;
     struct hy_err err = {0};
 
-    (void)state;
     assert_int_equal(hy_search_new(&space, &settings, &s, &err), -EINVAL);
     assert_non_null(strstr(err.text, "too many trials"));
     assert_int_equal(hy_search_new(&real, &settings, &s, &err), -EINVAL);
@@ -66,13 +63,12 @@ static void test_grids_too_big_to_count_are_refused(void **state)
     hy_space_done(&real);
 }
 
-static void test_grid_over_integers_is_exact_at_the_limit(void **state)
+HY_TEST(test_grid_over_integers_is_exact_at_the_limit)
 {
     struct hy_space space = GRID("n=-9007199254740992..9007199254740992");
     struct hy_search *s = search_take(&space, settings_of(HY_SEARCH_GRID, 0));
     struct hy_value v;
 
-    (void)state;
     assert_int_equal(hy_search_total(s), (1ULL << 54) + 1);
     ask(s, &v);
     ask(s, &v);
@@ -80,13 +76,12 @@ static void test_grid_over_integers_is_exact_at_the_limit(void **state)
     hy_search_free(s);
 }
 
-static void test_grid_over_nothing_is_one_trial(void **state)
+HY_TEST(test_grid_over_nothing_is_one_trial)
 {
     struct hy_space space = {0};
     struct hy_search *s = search_take(&space, settings_of(HY_SEARCH_GRID, 0));
     uint64_t number;
 
-    (void)state;
     assert_int_equal(hy_search_total(s), 1);
     assert_int_equal(ask(s, NULL), 1);
     assert_int_equal(hy_search_ask(s, &number, NULL), -ENODATA);
@@ -95,7 +90,7 @@ static void test_grid_over_nothing_is_one_trial(void **state)
 
 /* ---- paired lists ---------------------------------------------------------- */
 
-static void test_paired_lists_go_side_by_side(void **state)
+HY_TEST(test_paired_lists_go_side_by_side)
 {
     static const char *const want[] = {"0.1 2 relu", "0.01 3 null", "1e-3 4 [64,64]"};
     struct hy_space space = GRID("lr=0.1,0.01,1e-3", "layers=4..2", "act=[\"relu\", null, [64, 64]]");
@@ -104,7 +99,6 @@ static void test_paired_lists_go_side_by_side(void **state)
     char got[100], text[3][32];
     uint64_t number;
 
-    (void)state;
     assert_int_equal(hy_search_total(s), 3);
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(ask(s, v), i + 1);
@@ -130,25 +124,23 @@ static void assert_unpaired(struct hy_space *space, const char *because)
     hy_space_done(space);
 }
 
-static void test_paired_lists_of_unequal_lengths_are_refused(void **state)
+HY_TEST(test_paired_lists_of_unequal_lengths_are_refused)
 {
     struct hy_space short_last = GRID("lr=0.1,0.01,0.001", "layers=1..3", "act=relu,tanh");
     struct hy_space long_last = GRID("layers=1..3", "x=[1,2,3,4]");
     struct hy_space real = SPACE("x=-1e308..1e308", "y=1..2"), scaled = SPACE("y=1,2", "x=log:1..2");
 
-    (void)state;
     assert_unpaired(&short_last, "'lr' has 3 values and 'act' has 2");
     assert_unpaired(&long_last, "'layers' has 3 values and 'x' has 4");
     assert_unpaired(&real, "'x' is a range of real numbers: a paired list needs");
     assert_unpaired(&scaled, "'x' is a log-scaled range");
 }
 
-static void test_pairs_of_nothing_are_one_trial(void **state)
+HY_TEST(test_pairs_of_nothing_are_one_trial)
 {
     struct hy_space space = {0};
     struct hy_search *s = search_take(&space, settings_of(HY_SEARCH_PAIRED, 0));
 
-    (void)state;
     assert_int_equal(hy_search_total(s), 1);
     assert_int_equal(ask(s, NULL), 1);
     hy_search_free(s);
@@ -156,12 +148,11 @@ static void test_pairs_of_nothing_are_one_trial(void **state)
 
 /* ---- random ---------------------------------------------------------------- */
 
-static void test_random_trials_depend_on_seed_and_number_alone(void **state)
+HY_TEST(test_random_trials_depend_on_seed_and_number_alone)
 {
     struct hy_search *s[3];
     struct hy_value v[3][2], other[2];
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct hy_space space = SPACE("x=0.0..1.0", "y=log:1e-5..1e-1");
 
@@ -186,7 +177,7 @@ static void test_random_trials_depend_on_seed_and_number_alone(void **state)
 }
 
 /* Values that must not change: a run is resumed by asking again. */
-static void test_random_trials_are_the_same_on_every_machine(void **state)
+HY_TEST(test_random_trials_are_the_same_on_every_machine)
 {
     static const double want[2][4] = {
         {-0x1.2693e4621b772p+2, 0x1.38521681cc254p-11, 101, 2},
@@ -196,7 +187,6 @@ static void test_random_trials_are_the_same_on_every_machine(void **state)
     struct hy_search *s = search_take(&space, settings_of(HY_SEARCH_RANDOM, 42));
     struct hy_value v[4];
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(want); i++) {
         ask(s, v);
         for (size_t j = 0; j < 4; j++)
@@ -206,7 +196,7 @@ static void test_random_trials_are_the_same_on_every_machine(void **state)
     hy_search_free(s);
 }
 
-static void test_random_stays_within_bounds_and_reaches_both_ends(void **state)
+HY_TEST(test_random_stays_within_bounds_and_reaches_both_ends)
 {
     struct hy_space space =
         SPACE("n=-2..2", "u=log:1..4", "c=a,b,c", "x=-1e308..1e308", "y=log:4.9e-324..1.7e308", "z=0.3..0.3");
@@ -215,7 +205,6 @@ static void test_random_stays_within_bounds_and_reaches_both_ends(void **state)
     int hits[3][5] = {{0}};
     struct hy_value v[6];
 
-    (void)state;
     for (int i = 0; i < 3000; i++) {
         ask(s, v);
         hits[0][(int)v[0].number + 2]++;
@@ -234,14 +223,13 @@ static void test_random_stays_within_bounds_and_reaches_both_ends(void **state)
     hy_search_free(s);
 }
 
-static void test_log_scale_gives_each_decade_its_share(void **state)
+HY_TEST(test_log_scale_gives_each_decade_its_share)
 {
     struct hy_space space = SPACE("lr=log:1e-5..1e-1");
     struct hy_search *s = search_take(&space, settings_of(HY_SEARCH_RANDOM, 5));
     int decades[4] = {0};
     struct hy_value v;
 
-    (void)state;
     for (int i = 0; i < 4000; i++) {
         ask(s, &v);
         decades[v.number < 1e-4 ? 0 : v.number < 1e-3 ? 1 : v.number < 1e-2 ? 2 : 3]++;
@@ -251,7 +239,7 @@ static void test_log_scale_gives_each_decade_its_share(void **state)
     hy_search_free(s);
 }
 
-static void test_random_ends_after_its_samples(void **state)
+HY_TEST(test_random_ends_after_its_samples)
 {
     struct hy_space space = SPACE("x=0.0..1.0"), nothing = {0};
     struct hy_search_settings settings = settings_of(HY_SEARCH_RANDOM, 0);
@@ -259,7 +247,6 @@ static void test_random_ends_after_its_samples(void **state)
     struct hy_value v;
     uint64_t number;
 
-    (void)state;
     assert_int_equal(hy_search_new(&nothing, &settings, &s, NULL), -EINVAL);
     settings.samples = 2;
     s = search_take(&space, settings);
@@ -272,12 +259,11 @@ static void test_random_ends_after_its_samples(void **state)
 
 /* ---- telling --------------------------------------------------------------- */
 
-static void test_only_open_trials_can_be_told(void **state)
+HY_TEST(test_only_open_trials_can_be_told)
 {
     static const enum hy_search_kind kinds[] = {HY_SEARCH_GRID, HY_SEARCH_PAIRED, HY_SEARCH_RANDOM,
                                                 HY_SEARCH_EVOLVE};
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(kinds); i++) {
         struct hy_space space = GRID("x=1..9");
         struct hy_search *s = search_take(&space, settings_of(kinds[i], 0));
@@ -362,37 +348,13 @@ static int search_scenario(void *arg)
     return rc;
 }
 
-static void test_searches_survive_failing_allocations(void **state)
+HY_TEST(test_searches_survive_failing_allocations)
 {
     struct hy_search_settings random = settings_of(HY_SEARCH_RANDOM, 1),
                               evolve = settings_of(HY_SEARCH_EVOLVE, 1);
 
-    (void)state;
     evolve.asynchronous = true;
     hy_each_fault(HY_SEAM_ALLOC, space_scenario, NULL);
     hy_each_fault(HY_SEAM_ALLOC, search_scenario, &random);
     hy_each_fault(HY_SEAM_ALLOC, search_scenario, &evolve);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_grid_varies_the_first_name_slowest),
-        cmocka_unit_test(test_big_grids_cost_no_memory_per_trial),
-        cmocka_unit_test(test_grids_too_big_to_count_are_refused),
-        cmocka_unit_test(test_grid_over_integers_is_exact_at_the_limit),
-        cmocka_unit_test(test_grid_over_nothing_is_one_trial),
-        cmocka_unit_test(test_paired_lists_go_side_by_side),
-        cmocka_unit_test(test_paired_lists_of_unequal_lengths_are_refused),
-        cmocka_unit_test(test_pairs_of_nothing_are_one_trial),
-        cmocka_unit_test(test_random_trials_depend_on_seed_and_number_alone),
-        cmocka_unit_test(test_random_trials_are_the_same_on_every_machine),
-        cmocka_unit_test(test_random_stays_within_bounds_and_reaches_both_ends),
-        cmocka_unit_test(test_log_scale_gives_each_decade_its_share),
-        cmocka_unit_test(test_random_ends_after_its_samples),
-        cmocka_unit_test(test_only_open_trials_can_be_told),
-        cmocka_unit_test(test_searches_survive_failing_allocations),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,14 +22,13 @@ static void assert_refused(const char *text, bool grid, const char *because)
     hy_space_done(&space);
 }
 
-static void test_ranges_take_their_kind_from_how_they_are_written(void **state)
+HY_TEST(test_ranges_take_their_kind_from_how_they_are_written)
 {
     struct hy_space s =
         SPACE("lr=log:1e-5..1e-1", "layers=1..4", "units=log:16..1024", "x=-5.12..5.12", "y=1..4.0");
     const enum hy_dim_kind kinds[] = {HY_DIM_FLOAT, HY_DIM_INT, HY_DIM_INT, HY_DIM_FLOAT, HY_DIM_FLOAT};
     const bool logs[] = {true, false, true, false, false};
 
-    (void)state;
     assert_int_equal(s.count, 5);
     for (size_t i = 0; i < s.count; i++) {
         assert_int_equal(s.dims[i].kind, kinds[i]);
@@ -41,11 +40,10 @@ static void test_ranges_take_their_kind_from_how_they_are_written(void **state)
     hy_space_done(&s);
 }
 
-static void test_bounds_come_in_either_order(void **state)
+HY_TEST(test_bounds_come_in_either_order)
 {
     struct hy_space s = SPACE("a=4..1", "b=log:1e-1..1e-5", "c=2.5..-2.5", "d=3..3");
 
-    (void)state;
     assert_true(s.dims[0].low == 1 && s.dims[0].high == 4);
     assert_true(s.dims[1].low == 1e-5 && s.dims[1].high == 1e-1);
     assert_true(s.dims[2].low == -2.5 && s.dims[2].high == 2.5);
@@ -53,11 +51,10 @@ static void test_bounds_come_in_either_order(void **state)
     hy_space_done(&s);
 }
 
-static void test_lists_keep_texts_as_written(void **state)
+HY_TEST(test_lists_keep_texts_as_written)
 {
     struct hy_space s = SPACE("act=relu,tanh", "lr=1e-3, 0.10", "dir=../a,../b", "expr=a=b", "one=5");
 
-    (void)state;
     for (size_t i = 0; i < s.count; i++)
         assert_int_equal(s.dims[i].kind, HY_DIM_CATEGORY);
     assert_string_equal(s.dims[0].choices[1], "tanh");
@@ -95,9 +92,8 @@ static void assert_choices(const char *list, const char *const *json, const char
 
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-static void test_json_lists_keep_every_value_as_it_is(void **state)
+HY_TEST(test_json_lists_keep_every_value_as_it_is)
 {
-    (void)state;
     assert_choices("[[64,64],[128]]", WORDS("[64,64]", "[128]"), WORDS("[64,64]", "[128]"));
     assert_choices("[\"relu\", null, true, false]", WORDS("\"relu\"", "null", "true", "false"),
                    WORDS("relu", "null", "true", "false"));
@@ -115,9 +111,8 @@ static void test_json_lists_keep_every_value_as_it_is(void **state)
                    WORDS("1..4", "log:1..4", "a,b", "]"));
 }
 
-static void test_escapes_in_a_json_text_are_read_for_its_text_alone(void **state)
+HY_TEST(test_escapes_in_a_json_text_are_read_for_its_text_alone)
 {
-    (void)state;
     assert_choices("[\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"]", WORDS("\"\\\"\\\\\\/\\b\\f\\n\\r\\t\""),
                    WORDS("\"\\/\b\f\n\r\t"));
     assert_choices("[\"\\u0041\\u00e9\\u20AC\\ud83d\\uDE00\"]",
@@ -126,7 +121,7 @@ static void test_escapes_in_a_json_text_are_read_for_its_text_alone(void **state
     assert_choices("[\"\xc3\xa9\x7f\"]", WORDS("\"\xc3\xa9\x7f\""), WORDS("\xc3\xa9\x7f"));
 }
 
-static void test_invalid_json_is_rejected_with_its_position(void **state)
+HY_TEST(test_invalid_json_is_rejected_with_its_position)
 {
     static const struct {
         const char *list, *because;
@@ -167,7 +162,6 @@ static void test_invalid_json_is_rejected_with_its_position(void **state)
         {"[1 // one\n]", "before '// one?]'"},
     };
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         hy_cleanup_free char *text = hy_asprintf("x=%s", cases[i].list);
 
@@ -176,13 +170,12 @@ static void test_invalid_json_is_rejected_with_its_position(void **state)
     }
 }
 
-static void test_json_may_be_nested_but_not_without_end(void **state)
+HY_TEST(test_json_may_be_nested_but_not_without_end)
 {
     char deep[2 * 300 + 3] = "x=";
     struct hy_space s = {0};
     struct hy_err err = {0};
 
-    (void)state;
     memset(deep + 2, '[', 200);
     memset(deep + 202, ']', 200);
     assert_int_equal(hy_space_add(&s, deep, &err), 0);
@@ -193,13 +186,12 @@ static void test_json_may_be_nested_but_not_without_end(void **state)
     assert_refused(deep, false, "at byte 201");
 }
 
-static void test_a_hundred_thousand_json_values_are_read(void **state)
+HY_TEST(test_a_hundred_thousand_json_values_are_read)
 {
     hy_cleanup_buf struct hy_buf b;
     struct hy_space s = {0};
     struct hy_err err = {0};
 
-    (void)state;
     hy_buf_init(&b, 16 << 20);
     for (int i = 0; i < 100000; i++)
         assert_int_equal(hy_buf_printf(&b, "%s%d", i ? ", " : "x=[", i), 0);
@@ -210,11 +202,10 @@ static void test_a_hundred_thousand_json_values_are_read(void **state)
     hy_space_done(&s);
 }
 
-static void test_only_what_was_written_as_json_has_json(void **state)
+HY_TEST(test_only_what_was_written_as_json_has_json)
 {
     struct hy_space s = SPACE("a=x,1", "b=1..4", "c=0.0..1.0", "d=[1]", "e=[1,2", "f=1,2]");
 
-    (void)state;
     for (size_t i = 0; i < s.count; i++)
         assert_int_equal(hy_value_json(&s.dims[i], (struct hy_value){0}) != NULL, i == 3);
     assert_string_equal(s.dims[4].choices[0], "[1");
@@ -222,7 +213,7 @@ static void test_only_what_was_written_as_json_has_json(void **state)
     hy_space_done(&s);
 }
 
-static void test_invalid_spaces_are_rejected_with_a_message(void **state)
+HY_TEST(test_invalid_spaces_are_rejected_with_a_message)
 {
     static const struct {
         const char *text, *because;
@@ -252,7 +243,6 @@ static void test_invalid_spaces_are_rejected_with_a_message(void **state)
         {"x=1\n..2", "not a finite number"},
     };
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         assert_refused(cases[i].text, false, cases[i].because);
         assert_refused(cases[i].text, true, cases[i].because);
@@ -261,21 +251,19 @@ static void test_invalid_spaces_are_rejected_with_a_message(void **state)
         assert_refused(ranges[i].text, false, ranges[i].because);
 }
 
-static void test_grids_refuse_ranges_that_are_not_of_integers(void **state)
+HY_TEST(test_grids_refuse_ranges_that_are_not_of_integers)
 {
-    (void)state;
     assert_refused("x=0.1..0.5", true, "a grid takes values");
     assert_refused("x=log:1..8", true, "a grid takes values");
     assert_refused("x=log:1e-5..1e-1", true, "a grid takes values");
 }
 
-static void test_long_names_are_truncated_in_messages(void **state)
+HY_TEST(test_long_names_are_truncated_in_messages)
 {
     char text[4000];
     struct hy_space space = {0};
     struct hy_err err = {0};
 
-    (void)state;
     memset(text, 'n', sizeof text);
     strcpy(text + sizeof text - 8, "=1..x");
     assert_int_equal(hy_space_add(&space, text, &err), -EINVAL);
@@ -283,14 +271,13 @@ static void test_long_names_are_truncated_in_messages(void **state)
     hy_space_done(&space);
 }
 
-static void test_programs_dimensions_are_checked_like_written_ones(void **state)
+HY_TEST(test_programs_dimensions_are_checked_like_written_ones)
 {
     char name[] = "x";
     struct hy_dim good = {.name = name, .kind = HY_DIM_INT, .low = 4, .high = 1}, bad = good;
     struct hy_space space = {0};
     struct hy_err err = {0};
 
-    (void)state;
     bad.low = 1.5;
     assert_int_equal(hy_space_add_dim(&space, &bad, &err), -EINVAL);
     bad = (struct hy_dim){.name = name, .kind = HY_DIM_FLOAT, .low = NAN};
@@ -304,14 +291,13 @@ static void test_programs_dimensions_are_checked_like_written_ones(void **state)
     hy_space_done(&space);
 }
 
-static void test_value_texts_read_back_equal(void **state)
+HY_TEST(test_value_texts_read_back_equal)
 {
     struct hy_space s = SPACE("x=0.0..1.0", "n=-9007199254740992..9007199254740992");
     struct hy_rng rng;
     char text[32];
     double back;
 
-    (void)state;
     assert_string_equal(hy_value_text(&s.dims[0], (struct hy_value){0.001}, text, sizeof text), "0.001");
     assert_string_equal(hy_value_text(&s.dims[1], (struct hy_value){3}, text, sizeof text), "3");
     assert_string_equal(hy_value_text(&s.dims[1], (struct hy_value){-0x1p53}, text, sizeof text),
@@ -329,12 +315,11 @@ static void test_value_texts_read_back_equal(void **state)
     hy_space_done(&s);
 }
 
-static void test_a_long_choice_is_not_truncated_by_a_small_buffer(void **state)
+HY_TEST(test_a_long_choice_is_not_truncated_by_a_small_buffer)
 {
     struct hy_space s = SPACE("path=/a/rather/long/path/to/some/data,b");
     char text[8];
 
-    (void)state;
     assert_string_equal(hy_value_text(&s.dims[0], (struct hy_value){0}, text, sizeof text),
                         "/a/rather/long/path/to/some/data");
     assert_string_equal(text, "/a/rath");
@@ -342,27 +327,4 @@ static void test_a_long_choice_is_not_truncated_by_a_small_buffer(void **state)
     assert_string_equal(text, "b");
     assert_string_equal(hy_value_text(&s.dims[0], (struct hy_value){2}, text, sizeof text), "");
     hy_space_done(&s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranges_take_their_kind_from_how_they_are_written),
-        cmocka_unit_test(test_bounds_come_in_either_order),
-        cmocka_unit_test(test_lists_keep_texts_as_written),
-        cmocka_unit_test(test_json_lists_keep_every_value_as_it_is),
-        cmocka_unit_test(test_escapes_in_a_json_text_are_read_for_its_text_alone),
-        cmocka_unit_test(test_invalid_json_is_rejected_with_its_position),
-        cmocka_unit_test(test_json_may_be_nested_but_not_without_end),
-        cmocka_unit_test(test_a_hundred_thousand_json_values_are_read),
-        cmocka_unit_test(test_only_what_was_written_as_json_has_json),
-        cmocka_unit_test(test_invalid_spaces_are_rejected_with_a_message),
-        cmocka_unit_test(test_grids_refuse_ranges_that_are_not_of_integers),
-        cmocka_unit_test(test_long_names_are_truncated_in_messages),
-        cmocka_unit_test(test_programs_dimensions_are_checked_like_written_ones),
-        cmocka_unit_test(test_value_texts_read_back_equal),
-        cmocka_unit_test(test_a_long_choice_is_not_truncated_by_a_small_buffer),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -357,6 +357,4 @@ static inline int import_file(struct hy_store *s, const char *path, int64_t *ret
     return rc;
 }
 
-#define PROMISE(test) cmocka_unit_test_setup_teardown(test, new_project, no_project)
-
 #endif

@@ -13,12 +13,11 @@
 
 /* ---- the turn -------------------------------------------------------------------- */
 
-static void test_nothing_is_seen_before_it_is_committed(void **state)
+HY_TEST_WITH(test_nothing_is_seen_before_it_is_committed, new_project, no_project)
 {
     int64_t run;
     struct hy_store *s = store_with_run(true, &run), *reader = open_store(HY_STORE_READ);
 
-    (void)state;
     OK(add_trial(s, run, 1));
     assert_int_equal(count_trials(s, run), 1);
     assert_int_equal(count_trials(reader, run), 0); /* nor does the reader wait */
@@ -42,12 +41,11 @@ static int look_inside(void *arg, const struct hy_trial_row *t)
     return end_trial(s, run, t->number, HY_TRIAL_DONE, 1);
 }
 
-static void test_a_callback_may_use_the_store(void **state)
+HY_TEST_WITH(test_a_callback_may_use_the_store, new_project, no_project)
 {
     int64_t run;
     struct hy_store *s = store_with_run(true, &run);
 
-    (void)state;
     for (int64_t i = 1; i <= 3; i++)
         OK(add_trial(s, run, i));
     OK(hy_store_commit(s, &err));
@@ -57,12 +55,11 @@ static void test_a_callback_may_use_the_store(void **state)
     hy_store_close(s);
 }
 
-static void test_a_change_that_fails_rolls_back_its_turn(void **state)
+HY_TEST_WITH(test_a_change_that_fails_rolls_back_its_turn, new_project, no_project)
 {
     int64_t run;
     struct hy_store *s = store_with_run(true, &run);
 
-    (void)state;
     OK(add_trial(s, run, 1));
     FAILS(add_trial(s, 99, 1), -ENOENT, "no run 99"); /* its run was removed under it */
     FAILS(add_trial(s, run, 2), -ENOENT, "no run 99");
@@ -88,12 +85,11 @@ static int write_a_run(void *arg)
     return 0;
 }
 
-static void test_writers_of_several_runs_never_find_the_store_locked(void **state)
+HY_TEST_WITH(test_writers_of_several_runs_never_find_the_store_locked, new_project, no_project)
 {
     pid_t writers[3];
     struct hy_store *s;
 
-    (void)state;
     for (intptr_t i = 0; i < 3; i++) /* the first of them makes the store, the others wait for it */
         writers[i] = start_child(write_a_run, (void *)(i + 1));
     for (int i = 0; i < 3; i++)
@@ -106,12 +102,11 @@ static void test_writers_of_several_runs_never_find_the_store_locked(void **stat
     hy_store_close(s);
 }
 
-static void test_a_store_in_use_is_waited_for_then_refused(void **state)
+HY_TEST_WITH(test_a_store_in_use_is_waited_for_then_refused, new_project, no_project)
 {
     int64_t run;
     struct hy_store *s = store_with_run(true, &run), *second, *third = NULL;
 
-    (void)state;
     setenv("HOPYARD_TEST_STORE_WAIT_MS", "30", 1);
     second = open_store(HY_STORE_WRITE);
     OK(add_trial(s, run, 1));
@@ -126,14 +121,13 @@ static void test_a_store_in_use_is_waited_for_then_refused(void **state)
     hy_store_close(s);
 }
 
-static void test_every_descriptor_closes_on_exec(void **state)
+HY_TEST_WITH(test_every_descriptor_closes_on_exec, new_project, no_project)
 {
     int64_t run;
     struct hy_store *s = store_with_run(true, &run), *reader = open_store(HY_STORE_READ);
     int lock = hy_store_run_lock(s, run, &err), seen = 0;
     char path[64], where[200];
 
-    (void)state;
     assert_int_equal(count_trials(reader, run), 0);
     for (int fd = 3; fd < 256; fd++) {
         ssize_t n;
@@ -153,11 +147,10 @@ static void test_every_descriptor_closes_on_exec(void **state)
 
 /* ---- readers --------------------------------------------------------------------- */
 
-static void test_a_reader_reports_that_there_is_no_store_yet(void **state)
+HY_TEST_WITH(test_a_reader_reports_that_there_is_no_store_yet, new_project, no_project)
 {
     struct hy_store *s = NULL;
 
-    (void)state;
     FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENOENT, "no runs yet in '/tmp/hy-store-");
     assert_non_null(strstr(err.text, "': start one with `hopyard run`"));
     assert_int_equal(access(in_project(".hopyard"), F_OK), -1); /* and makes nothing */
@@ -208,13 +201,12 @@ static void hand_over(mode_t mode)
 }
 
 /* Reads as one who may not write there, with all files, and with each of them missing. */
-static void test_a_reader_needs_no_right_to_write(void **state)
+HY_TEST_WITH(test_a_reader_needs_no_right_to_write, new_project, no_project)
 {
     int64_t run;
     int trials = 3;
     struct hy_store *s = store_with_run(true, &run);
 
-    (void)state;
     for (int64_t i = 1; i <= 3; i++)
         OK(whole_turn(s, run, i));
     hand_over(0500);
@@ -232,13 +224,12 @@ static void test_a_reader_needs_no_right_to_write(void **state)
     hy_store_close(s);
 }
 
-static void test_a_reader_without_rights_reads_what_a_killed_writer_left(void **state)
+HY_TEST_WITH(test_a_reader_without_rights_reads_what_a_killed_writer_left, new_project, no_project)
 {
     int64_t run;
     struct hy_store *s;
     int trials;
 
-    (void)state;
     hy_store_close(store_with_run(true, &run));
     trials = (int)kill_writer_after(5, 0);
     unlink(in_project(".hopyard/store.db-shm")); /* what was committed is in the -wal alone */
@@ -265,11 +256,10 @@ static int write_as_nobody(void *arg)
     return 0;
 }
 
-static void test_a_directory_that_is_not_writable_is_reported(void **state)
+HY_TEST_WITH(test_a_directory_that_is_not_writable_is_reported, new_project, no_project)
 {
     int64_t run;
 
-    (void)state;
     assert_int_equal(chmod(project, 0555), 0);
     assert_int_equal(child_ends(start_child(write_as_nobody, NULL)), 0); /* no .hopyard yet */
     assert_int_equal(chmod(project, 0755), 0);
@@ -291,13 +281,12 @@ static int read_on_read_only_mount(void *arg)
     return read_as_nobody(arg);
 }
 
-static void test_a_reader_reads_a_read_only_file_system(void **state)
+HY_TEST_WITH(test_a_reader_reads_a_read_only_file_system, new_project, no_project)
 {
     int64_t run;
     int trials = 1;
     struct hy_store *s;
 
-    (void)state;
     hy_need_root("to mount a file system read-only");
     s = store_with_run(true, &run);
     OK(whole_turn(s, run, 1));
@@ -338,7 +327,7 @@ static void refused(const char *words)
     FAILS(hy_store_url_of_local_dir(project, &url, &err), -EPERM, words);
 }
 
-static void test_all_files_of_a_store_are_accessible_to_the_owner_only(void **state)
+HY_TEST_WITH(test_all_files_of_a_store_are_accessible_to_the_owner_only, new_project, no_project)
 {
     mode_t before = umask(0);
     int64_t run;
@@ -348,7 +337,6 @@ static void test_all_files_of_a_store_are_accessible_to_the_owner_only(void **st
     struct dirent *entry;
     struct stat st;
 
-    (void)state;
     umask(before);
     close(lock);
     assert_int_equal(mode_of(in_project(".hopyard")), 0700);
@@ -364,11 +352,10 @@ static void test_all_files_of_a_store_are_accessible_to_the_owner_only(void **st
     hy_store_close(s);
 }
 
-static void test_a_directory_that_others_can_read_is_made_private_with_a_note(void **state)
+HY_TEST_WITH(test_a_directory_that_others_can_read_is_made_private_with_a_note, new_project, no_project)
 {
     int64_t run;
 
-    (void)state;
     hy_store_close(store_with_run(true, &run));
     assert_int_equal(chmod(in_project(".hopyard"), 0755), 0);
     assert_int_equal(chmod(in_project(".hopyard/store.db"), 0644), 0);
@@ -386,11 +373,10 @@ static void test_a_directory_that_others_can_read_is_made_private_with_a_note(vo
     assert_string_equal(noted, ""); /* once is enough */
 }
 
-static void test_a_directory_that_others_can_write_is_rejected_until_chmod(void **state)
+HY_TEST_WITH(test_a_directory_that_others_can_write_is_rejected_until_chmod, new_project, no_project)
 {
     int64_t run;
 
-    (void)state;
     hy_store_close(store_with_run(true, &run));
     for (int i = 0; i < 2; i++) {
         assert_int_equal(chmod(in_project(".hopyard"), i ? 0702 : 0770), 0);
@@ -405,14 +391,13 @@ static void test_a_directory_that_others_can_write_is_rejected_until_chmod(void 
     hy_store_close(open_store(HY_STORE_WRITE));
 }
 
-static void test_links_are_rejected_whoever_made_them(void **state)
+HY_TEST_WITH(test_links_are_rejected_whoever_made_them, new_project, no_project)
 {
     static const char *const names[] = {".hopyard/store.db", ".hopyard/store.db-wal", ".hopyard/store.lock",
                                         ".hopyard/url", ".hopyard/run-1.lock"};
     struct hy_store *s = NULL;
     int64_t run;
 
-    (void)state;
     hy_store_close(store_with_run(true, &run));
     for (size_t i = 0; i < HY_COUNT(names); i++) {
         char *path = in_project(names[i]), *away = in_project("away");
@@ -448,14 +433,13 @@ static int find_refused(void *arg)
     return 0;
 }
 
-static void test_what_belongs_to_another_user_is_refused_but_root_may_use_it(void **state)
+HY_TEST_WITH(test_what_belongs_to_another_user_is_refused_but_root_may_use_it, new_project, no_project)
 {
     static const char *const names[] = {".hopyard/store.db", ".hopyard/store.db-wal", ".hopyard/url",
                                         ".hopyard/store.lock", ".hopyard/run-7.log"};
     int64_t run;
     struct hy_store *s;
 
-    (void)state;
     hy_need_root("to become another user");
     assert_int_equal(chmod(project, 01777), 0); /* as /tmp is: somebody else was there first */
     hy_store_close(store_with_run(true, &run));
@@ -479,12 +463,11 @@ static void test_what_belongs_to_another_user_is_refused_but_root_may_use_it(voi
 
 /* ---- places ---------------------------------------------------------------------- */
 
-static void test_a_store_on_a_local_disk_lies_in_the_project_and_out_of_git(void **state)
+HY_TEST_WITH(test_a_store_on_a_local_disk_lies_in_the_project_and_out_of_git, new_project, no_project)
 {
     hy_cleanup_buf struct hy_buf b;
     struct hy_store *s = open_store(HY_STORE_WRITE);
 
-    (void)state;
     hy_buf_init(&b, 100);
     assert_string_equal(hy_store_dir_path(s), in_project(".hopyard"));
     assert_int_equal(hy_store_is_remote(s), 0);
@@ -493,7 +476,7 @@ static void test_a_store_on_a_local_disk_lies_in_the_project_and_out_of_git(void
     hy_store_close(s);
 }
 
-static void test_a_project_on_a_network_has_its_store_in_the_state_directory(void **state)
+HY_TEST_WITH(test_a_project_on_a_network_has_its_store_in_the_state_directory, new_project, no_project)
 {
     static const char *const types[] = {"0x6969", "0xff534d42", "0x65735546", "0x01021997"};
     hy_cleanup_buf struct hy_buf b;
@@ -501,7 +484,6 @@ static void test_a_project_on_a_network_has_its_store_in_the_state_directory(voi
     struct hy_store *s = NULL;
     int64_t run;
 
-    (void)state;
     hy_buf_init(&b, 1000);
     assert_int_equal(mkdir(in_project("p"), 0755), 0);
     setenv("XDG_STATE_HOME", in_project("state"), 1);
@@ -546,7 +528,7 @@ static int hold_lock(void *arg)
         pause();
 }
 
-static void test_a_run_has_one_driver_and_its_death_frees_the_lock(void **state)
+HY_TEST_WITH(test_a_run_has_one_driver_and_its_death_frees_the_lock, new_project, no_project)
 {
     int64_t run;
     struct hy_store *s = store_with_run(true, &run);
@@ -554,7 +536,6 @@ static void test_a_run_has_one_driver_and_its_death_frees_the_lock(void **state)
     int fds[2], lock;
     pid_t pid;
 
-    (void)state;
     assert_int_equal(hy_store_run_alive(s, run), 0);
     assert_int_equal(access(in_project(".hopyard/run-1.lock"), F_OK), -1); /* asking makes nothing */
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
@@ -576,31 +557,4 @@ static void test_a_run_has_one_driver_and_its_death_frees_the_lock(void **state)
     close(fds[0]);
     close(fds[1]);
     hy_store_close(s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        PROMISE(test_nothing_is_seen_before_it_is_committed),
-        PROMISE(test_a_callback_may_use_the_store),
-        PROMISE(test_a_change_that_fails_rolls_back_its_turn),
-        PROMISE(test_writers_of_several_runs_never_find_the_store_locked),
-        PROMISE(test_a_store_in_use_is_waited_for_then_refused),
-        PROMISE(test_every_descriptor_closes_on_exec),
-        PROMISE(test_a_reader_reports_that_there_is_no_store_yet),
-        PROMISE(test_all_files_of_a_store_are_accessible_to_the_owner_only),
-        PROMISE(test_a_directory_that_others_can_read_is_made_private_with_a_note),
-        PROMISE(test_a_directory_that_others_can_write_is_rejected_until_chmod),
-        PROMISE(test_links_are_rejected_whoever_made_them),
-        PROMISE(test_what_belongs_to_another_user_is_refused_but_root_may_use_it),
-        PROMISE(test_a_reader_needs_no_right_to_write),
-        PROMISE(test_a_reader_without_rights_reads_what_a_killed_writer_left),
-        PROMISE(test_a_directory_that_is_not_writable_is_reported),
-        PROMISE(test_a_reader_reads_a_read_only_file_system),
-        PROMISE(test_a_store_on_a_local_disk_lies_in_the_project_and_out_of_git),
-        PROMISE(test_a_project_on_a_network_has_its_store_in_the_state_directory),
-        PROMISE(test_a_run_has_one_driver_and_its_death_frees_the_lock),
-    };
-
-    return cmocka_run_group_tests_name("access", tests, NULL, NULL);
 }

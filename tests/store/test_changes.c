@@ -75,13 +75,12 @@ static void check_turns(struct hy_store *s, int64_t run, int want)
     assert_int_equal(counts_of(s, run).done, want);
 }
 
-static void test_recorded_changes_are_applied_in_their_order(void **state)
+HY_TEST_WITH(test_recorded_changes_are_applied_in_their_order, new_project, no_project)
 {
     int64_t run;
     struct hy_store *s = store_with_run(true, &run), *reader;
     struct hy_changes c, sealed;
 
-    (void)state;
     hy_changes_init(&c);
     hy_changes_init(&sealed);
     for (int64_t i = 1; i <= 3; i++)
@@ -105,13 +104,12 @@ static void test_recorded_changes_are_applied_in_their_order(void **state)
     hy_store_close(s);
 }
 
-static void test_changes_that_cannot_be_applied_leave_nothing_and_are_applied_again(void **state)
+HY_TEST_WITH(test_changes_that_cannot_be_applied_leave_nothing_and_are_applied_again, new_project, no_project)
 {
     int64_t run;
     struct hy_store *s, *other;
     struct hy_changes c;
 
-    (void)state;
     setenv("HOPYARD_TEST_STORE_WAIT_MS", "20", 1);
     s = store_with_run(true, &run);
     other = open_store(HY_STORE_WRITE);
@@ -166,9 +164,8 @@ static void each_fault_of(enum hy_seam seam)
     new_project(NULL); /* for the teardown */
 }
 
-static void test_whatever_fails_while_changes_are_applied_they_can_be_applied_again(void **state)
+HY_TEST_WITH(test_whatever_fails_while_changes_are_applied_they_can_be_applied_again, new_project, no_project)
 {
-    (void)state;
     no_project(NULL);
     each_fault_of(HY_SEAM_SYS);
     no_project(NULL);
@@ -187,9 +184,8 @@ static int record_some(void *arg)
     return rc;
 }
 
-static void test_recording_fails_only_for_want_of_memory(void **state)
+HY_TEST_WITH(test_recording_fails_only_for_want_of_memory, new_project, no_project)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, record_some, NULL);
 }
 
@@ -211,7 +207,7 @@ static void move_back(const char *name)
     assert_int_equal(rename(from, in_project(name)), 0);
 }
 
-static void test_a_store_that_was_deleted_or_replaced_is_noticed_by_the_next_commit(void **state)
+HY_TEST_WITH(test_a_store_that_was_deleted_or_replaced_is_noticed_by_the_next_commit, new_project, no_project)
 {
     static const char *const names[] = {".hopyard/store.db", ".hopyard/store.db-wal", ".hopyard"};
     int64_t run;
@@ -219,7 +215,6 @@ static void test_a_store_that_was_deleted_or_replaced_is_noticed_by_the_next_com
     struct hy_changes c;
     int64_t number = 0;
 
-    (void)state;
     hy_changes_init(&c);
     for (size_t i = 0; i < HY_COUNT(names); i++) {
         move_away(names[i]);
@@ -235,18 +230,4 @@ static void test_a_store_that_was_deleted_or_replaced_is_noticed_by_the_next_com
     }
     check_turns(s, run, 3);
     hy_store_close(s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, new_project, no_project)
-        T(test_recorded_changes_are_applied_in_their_order),
-        T(test_changes_that_cannot_be_applied_leave_nothing_and_are_applied_again),
-        T(test_whatever_fails_while_changes_are_applied_they_can_be_applied_again),
-        T(test_recording_fails_only_for_want_of_memory),
-        T(test_a_store_that_was_deleted_or_replaced_is_noticed_by_the_next_commit),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

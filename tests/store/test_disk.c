@@ -28,12 +28,11 @@ int fdatasync(int fd)
     return (int)syscall(SYS_fdatasync, fd);
 }
 
-static void test_a_commit_returns_when_the_disk_has_it(void **state)
+HY_TEST_WITH(test_a_commit_returns_when_the_disk_has_it, new_project, no_project)
 {
     int64_t run;
     struct hy_store *s = store_with_run(true, &run);
 
-    (void)state;
     for (int64_t i = 1; i <= 3; i++) {
         OK(add_trial(s, run, i));
         syncs = 0;
@@ -46,12 +45,11 @@ static void test_a_commit_returns_when_the_disk_has_it(void **state)
     hy_store_close(s);
 }
 
-static void test_what_was_committed_survives_a_kill_at_any_moment(void **state)
+HY_TEST_WITH(test_what_was_committed_survives_a_kill_at_any_moment, new_project, no_project)
 {
     int64_t run, last = 0;
     struct hy_rng rng;
 
-    (void)state;
     hy_store_close(store_with_run(true, &run));
     hy_rng_seed(&rng, 1, 0);
     for (int i = 0; i < 40; i++) {
@@ -122,9 +120,8 @@ static int fill_by_limit(void *arg)
     return 0;
 }
 
-static void test_a_file_that_may_not_grow_is_a_full_disk(void **state)
+HY_TEST_WITH(test_a_file_that_may_not_grow_is_a_full_disk, new_project, no_project)
 {
-    (void)state;
     assert_int_equal(child_ends(start_child(fill_by_limit, NULL)), 0);
 }
 
@@ -170,9 +167,8 @@ static int open_on_full_disk(void *arg)
     return 0;
 }
 
-static void test_a_full_disk_fails_the_turn_and_free_space_fixes_it(void **state)
+HY_TEST_WITH(test_a_full_disk_fails_the_turn_and_free_space_fixes_it, new_project, no_project)
 {
-    (void)state;
     hy_need_root("to mount a small disk");
     assert_int_equal(child_ends(start_child(fill_disk, NULL)), 0);
     assert_int_equal(child_ends(start_child(open_on_full_disk, (void *)(uintptr_t) "size=4k")), 0);
@@ -212,9 +208,8 @@ static int make_use_and_read(void *arg)
     return rc == 0 && n != 1 ? 1 : rc;
 }
 
-static void test_opening_survives_every_fault(void **state)
+HY_TEST_WITH(test_opening_survives_every_fault, new_project, no_project)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, make_use_and_read, NULL);
     hy_each_fault(HY_SEAM_SYS, make_use_and_read, NULL);
 }
@@ -266,12 +261,11 @@ static int read_with_new_connection(void *arg)
     return rc;
 }
 
-static void test_reading_survives_every_fault(void **state)
+HY_TEST_WITH(test_reading_survives_every_fault, new_project, no_project)
 {
     struct scene scene = {0};
     struct hy_store *s = open_store(HY_STORE_WRITE);
 
-    (void)state;
     OK(add_run(s, "n", 1, true, &scene.run));
     for (int64_t i = 1; i <= 5; i++)
         OK(whole_turn(s, scene.run, i));
@@ -323,15 +317,13 @@ static void turns_with_faults(enum hy_seam seam, bool fresh)
     hy_store_close(s);
 }
 
-static void test_a_turn_is_atomic_when_memory_runs_out(void **state)
+HY_TEST_WITH(test_a_turn_is_atomic_when_memory_runs_out, new_project, no_project)
 {
-    (void)state;
     turns_with_faults(HY_SEAM_ALLOC, true);
 }
 
-static void test_a_turn_is_atomic_when_the_disk_fails(void **state)
+HY_TEST_WITH(test_a_turn_is_atomic_when_the_disk_fails, new_project, no_project)
 {
-    (void)state;
     turns_with_faults(HY_SEAM_SYS, false);
 }
 
@@ -362,11 +354,10 @@ static int snapshot_and_import(void *arg)
     return rc == 0 ? hy_store_commit(scene[1].s, &err) : (hy_store_commit(scene[1].s, NULL), rc);
 }
 
-static void test_locks_and_snapshots_survive_every_fault(void **state)
+HY_TEST_WITH(test_locks_and_snapshots_survive_every_fault, new_project, no_project)
 {
     struct scene scene[2] = {{.s = open_store(HY_STORE_WRITE)}, {.s = other_store()}};
 
-    (void)state;
     OK(add_run(scene[0].s, "n", 1, true, &scene[0].run));
     OK(whole_turn(scene[0].s, 1, 1));
     hy_each_fault(HY_SEAM_ALLOC, lock_and_ask, scene);
@@ -375,21 +366,4 @@ static void test_locks_and_snapshots_survive_every_fault(void **state)
     hy_each_fault(HY_SEAM_SYS, snapshot_and_import, scene);
     hy_store_close(scene[0].s);
     hy_store_close(scene[1].s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        PROMISE(test_a_commit_returns_when_the_disk_has_it),
-        PROMISE(test_what_was_committed_survives_a_kill_at_any_moment),
-        PROMISE(test_a_file_that_may_not_grow_is_a_full_disk),
-        PROMISE(test_a_full_disk_fails_the_turn_and_free_space_fixes_it),
-        PROMISE(test_opening_survives_every_fault),
-        PROMISE(test_reading_survives_every_fault),
-        PROMISE(test_a_turn_is_atomic_when_memory_runs_out),
-        PROMISE(test_a_turn_is_atomic_when_the_disk_fails),
-        PROMISE(test_locks_and_snapshots_survive_every_fault),
-    };
-
-    return cmocka_run_group_tests_name("disk", tests, NULL, NULL);
 }

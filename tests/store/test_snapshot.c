@@ -90,12 +90,11 @@ static void check_format_1_contents(struct hy_store *s)
     check_ended(s, 1, 0, INT64_MAX, 9, "1235"); /* 5 was stopped: it has no place among the tells */
 }
 
-static void test_an_older_store_is_migrated_by_a_writer_and_read_as_it_is_by_a_reader(void **state)
+HY_TEST_WITH(test_an_older_store_is_migrated_by_a_writer_and_read_as_it_is_by_a_reader, new_project, no_project)
 {
     char *path = in_project(".hopyard/store.db");
     struct hy_store *s;
 
-    (void)state;
     assert_int_equal(mkdir(in_project(".hopyard"), 0755), 0);
     make_format_1(path);
     s = open_store(HY_STORE_READ);
@@ -111,12 +110,11 @@ static void test_an_older_store_is_migrated_by_a_writer_and_read_as_it_is_by_a_r
     assert_int_equal(pragma_of(path, "PRAGMA user_version"), 7);
 }
 
-static void test_an_older_store_with_a_live_driver_is_not_migrated(void **state)
+HY_TEST_WITH(test_an_older_store_with_a_live_driver_is_not_migrated, new_project, no_project)
 {
     struct hy_store *s, *writer = NULL;
     int lock;
 
-    (void)state;
     assert_int_equal(mkdir(in_project(".hopyard"), 0755), 0);
     make_format_1(in_project(".hopyard/store.db"));
     s = open_store(HY_STORE_READ);
@@ -137,13 +135,12 @@ static void check_refused(int code, const char *words)
     FAILS(hy_store_open(project, HY_STORE_WRITE, &s, &err), code, words);
 }
 
-static void test_newer_foreign_and_damaged_stores_are_rejected_unchanged(void **state)
+HY_TEST_WITH(test_newer_foreign_and_damaged_stores_are_rejected_unchanged, new_project, no_project)
 {
     char *path = in_project(".hopyard/store.db");
     char noise[5000];
     int64_t run;
 
-    (void)state;
     hy_store_close(store_with_run(true, &run));
     run_sql(path, "PRAGMA user_version = 9");
     check_refused(-EPROTO, "was written by a newer hopyard (format 9; this one supports 7): upgrade hopyard");
@@ -189,7 +186,7 @@ static void use_all(struct hy_store *s)
     hy_store_commit(s, &err);
 }
 
-static void test_a_damaged_store_gives_errors_not_crashes(void **state)
+HY_TEST_WITH(test_a_damaged_store_gives_errors_not_crashes, new_project, no_project)
 {
     hy_cleanup_buf struct hy_buf whole;
     char *path = in_project(".hopyard/store.db");
@@ -197,7 +194,6 @@ static void test_a_damaged_store_gives_errors_not_crashes(void **state)
     struct hy_store *s = store_with_run(true, &run);
     struct hy_rng rng;
 
-    (void)state;
     for (int64_t i = 1; i <= 100; i++)
         OK(add_trial(s, run, i));
     OK(hy_store_commit(s, &err));
@@ -242,13 +238,12 @@ static int count_note(void *arg, const struct hy_note_row *note)
     return 0;
 }
 
-static void test_notes_come_in_their_order_and_go_with_their_run(void **state)
+HY_TEST_WITH(test_notes_come_in_their_order_and_go_with_their_run, new_project, no_project)
 {
     int64_t run, other, newest;
     struct hy_store *s = store_with_run(true, &run);
     int notes = 0, none = 0;
 
-    (void)state;
     OK(add_run(s, NULL, 2, true, &other));
     OK(hy_store_note_add(s, run, &(struct hy_note_row){.time = 1, .text = "note 0"}, &err));
     OK(hy_store_note_add(s, other, &(struct hy_note_row){.time = 1, .text = "note 0"}, &err));
@@ -271,13 +266,12 @@ static void test_notes_come_in_their_order_and_go_with_their_run(void **state)
     hy_store_close(s);
 }
 
-static void test_a_run_survives_a_snapshot_unchanged_and_is_imported_once(void **state)
+HY_TEST_WITH(test_a_run_survives_a_snapshot_unchanged_and_is_imported_once, new_project, no_project)
 {
     struct hy_store *s = open_store(HY_STORE_WRITE), *reader, *other = other_store();
     int64_t run, filler, second, count = -1;
     int attempts = 0, metrics = 0, notes = 0, ended = 0;
 
-    (void)state;
     OK(hy_store_run_add(s, &full_run, &run, &err));
     OK(hy_store_note_add(s, run, &(struct hy_note_row){.time = 1, .text = "note 0"}, &err));
     OK(hy_store_note_add(s, run, &(struct hy_note_row){.time = 1, .text = "note 1"}, &err));
@@ -314,12 +308,11 @@ static void test_a_run_survives_a_snapshot_unchanged_and_is_imported_once(void *
     hy_store_close(s);
 }
 
-static void test_an_older_snapshot_is_imported_and_left_as_it_is(void **state)
+HY_TEST_WITH(test_an_older_snapshot_is_imported_and_left_as_it_is, new_project, no_project)
 {
     struct hy_store *s = open_store(HY_STORE_WRITE);
     int64_t count = 0;
 
-    (void)state;
     make_format_1(in_project("old.db"));
     OK(import_file(s, in_project("old.db"), &count, &err));
     assert_int_equal(count, 1);
@@ -355,12 +348,11 @@ static const char *const spoilers[] = {
     "step, name, value, time)",
 };
 
-static void test_a_hostile_snapshot_is_rejected_and_changes_nothing(void **state)
+HY_TEST_WITH(test_a_hostile_snapshot_is_rejected_and_changes_nothing, new_project, no_project)
 {
     int64_t run;
     struct hy_store *s = store_with_run(true, &run), *other = other_store();
 
-    (void)state;
     OK(whole_turn(s, run, 1));
     for (size_t i = 0; i < HY_COUNT(spoilers); i++) {
         OK(hy_store_snapshot(s, run, in_project("bad.db"), NULL, 0, &err));
@@ -382,14 +374,13 @@ static void test_a_hostile_snapshot_is_rejected_and_changes_nothing(void **state
     hy_store_close(s);
 }
 
-static void test_a_damaged_snapshot_never_crashes_an_import(void **state)
+HY_TEST_WITH(test_a_damaged_snapshot_never_crashes_an_import, new_project, no_project)
 {
     hy_cleanup_buf struct hy_buf whole;
     int64_t run, count, refused = 0;
     struct hy_store *s = store_with_run(true, &run), *other = other_store();
     struct hy_rng rng;
 
-    (void)state;
     for (int64_t i = 1; i <= 30; i++)
         OK(add_trial(s, run, i));
     OK(hy_store_snapshot(s, run, in_project("good.db"), NULL, 0, &err));
@@ -437,13 +428,12 @@ static void lose_store(bool leave_empty)
         put_file(in_project(".hopyard/store.db"), "", 0);
 }
 
-static void test_a_lost_store_is_reported_and_its_backups_restore_all_runs(void **state)
+HY_TEST_WITH(test_a_lost_store_is_reported_and_its_backups_restore_all_runs, new_project, no_project)
 {
     struct hy_store *s = open_store(HY_STORE_WRITE), *none = NULL;
     int64_t run, count = 0, lost = 0;
     struct stat st;
 
-    (void)state;
     assert_null(hy_store_lost_notice(s));
     for (int64_t i = 1; i <= 3; i++)
         OK(hy_store_backup_run(s, add_own_run(s, i), &err));
@@ -477,12 +467,11 @@ static void test_a_lost_store_is_reported_and_its_backups_restore_all_runs(void 
     hy_store_close(s);
 }
 
-static void test_advice_for_a_lost_store_names_existing_files_only(void **state)
+HY_TEST_WITH(test_advice_for_a_lost_store_names_existing_files_only, new_project, no_project)
 {
     struct hy_store *s = NULL;
     int64_t run;
 
-    (void)state;
     assert_int_equal(hy_mkdirs(in_project("Logs/TensorFlow/a/1"), 0755), 0);
     FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENOENT, "no runs yet"); /* not of hopyard's */
     put_file(in_project("Logs/TensorFlow/a/1/.token"), "x", 1);
@@ -502,12 +491,11 @@ static void test_advice_for_a_lost_store_names_existing_files_only(void **state)
 }
 
 /* The folder was looked at before, by names: what SQLite then opens is looked at once more. */
-static void test_sqlite_itself_opens_no_file_that_may_be_somebody_elses(void **state)
+HY_TEST_WITH(test_sqlite_itself_opens_no_file_that_may_be_somebody_elses, new_project, no_project)
 {
     int64_t run;
     sqlite3 *db = NULL;
 
-    (void)state;
     hy_store_close(store_with_run(true, &run));
     assert_int_equal(sqlite3_open(in_project(".hopyard/store.db"), &db), SQLITE_OK);
     assert_int_equal(sqlite3_exec(db, "SELECT * FROM runs", NULL, NULL, NULL), SQLITE_OK);
@@ -560,12 +548,11 @@ static void swap_later(const char *at, const char *name, const char *other)
     swap_at = at;
 }
 
-static void test_a_directory_that_is_swapped_in_does_not_become_the_store(void **state)
+HY_TEST_WITH(test_a_directory_that_is_swapped_in_does_not_become_the_store, new_project, no_project)
 {
     struct hy_store *s = other_store();
     int64_t run;
 
-    (void)state;
     hy_store_close(s);
     hy_store_close(store_with_run(true, &run));
     for (int i = 0; i < 2; i++) {
@@ -592,13 +579,12 @@ static void test_a_directory_that_is_swapped_in_does_not_become_the_store(void *
     hy_store_close(s);
 }
 
-static void test_a_file_that_is_swapped_in_is_not_narrowed(void **state)
+HY_TEST_WITH(test_a_file_that_is_swapped_in_is_not_narrowed, new_project, no_project)
 {
     struct hy_store *s = NULL;
     struct stat st;
     int64_t run;
 
-    (void)state;
     hy_store_close(store_with_run(true, &run));
     put_file(in_project(".hopyard/x"), "", 0); /* 0644 */
     put_file(in_project("theirs"), "", 0);
@@ -609,13 +595,12 @@ static void test_a_file_that_is_swapped_in_is_not_narrowed(void **state)
     assert_int_equal(st.st_mode & 07777, 0666);
 }
 
-static void test_root_gives_away_only_what_it_has_made(void **state)
+HY_TEST_WITH(test_root_gives_away_only_what_it_has_made, new_project, no_project)
 {
     struct hy_store *s;
     struct stat st;
     int64_t run;
 
-    (void)state;
     hy_need_root("to give files away");
     s = store_with_run(true, &run);
     assert_int_equal(chown(in_project(".hopyard"), 65534, 65534), 0);
@@ -641,7 +626,7 @@ static void test_root_gives_away_only_what_it_has_made(void **state)
     hy_store_close(s);
 }
 
-static void test_a_snapshot_is_not_written_into_what_lies_in_its_way(void **state)
+HY_TEST_WITH(test_a_snapshot_is_not_written_into_what_lies_in_its_way, new_project, no_project)
 {
     int64_t run;
     struct hy_store *s = store_with_run(true, &run);
@@ -649,7 +634,6 @@ static void test_a_snapshot_is_not_written_into_what_lies_in_its_way(void **stat
     struct stat st;
     int fd;
 
-    (void)state;
     snprintf(draft, sizeof draft, "run.db.%d.tmp", (int)getpid());
     assert_int_equal(mkfifo(in_project(draft), 0666), 0);
     alarm(60); /* where the FIFO is opened, that waits for a reader for ever */
@@ -707,27 +691,24 @@ static void give_away(void)
     assert_int_equal(chown(in_project("run.db"), 65533, 65533), 0);
 }
 
-static void test_what_others_could_write_is_imported_without_what_would_be_run(void **state)
+HY_TEST_WITH(test_what_others_could_write_is_imported_without_what_would_be_run, new_project, no_project)
 {
-    (void)state;
     import_changed(1, NULL);
     import_changed(2, let_the_group_write);
     import_changed(3, add_a_journal_of_others);
 }
 
-static void test_snapshots_of_other_users_are_imported_without_executable_parts(void **state)
+HY_TEST_WITH(test_snapshots_of_other_users_are_imported_without_executable_parts, new_project, no_project)
 {
-    (void)state;
     hy_need_root("to give files away");
     import_changed(1, NULL);
     import_changed(2, give_away);
 }
 
-static void test_advice_names_our_own_snapshots_only(void **state)
+HY_TEST_WITH(test_advice_names_our_own_snapshots_only, new_project, no_project)
 {
     struct hy_store *s = NULL;
 
-    (void)state;
     assert_int_equal(hy_mkdirs(in_project("Logs/TensorFlow/a/1"), 0755), 0);
     assert_int_equal(hy_mkdirs(in_project("Logs/TensorFlow/a/2"), 0755), 0);
     put_file(in_project("Logs/TensorFlow/a/1/run.db"), "x", 1);
@@ -746,44 +727,15 @@ static bool file_holds(const char *path, const char *words)
     return memmem(hy_buf_bytes(&b), b.len, words, strlen(words)) != NULL;
 }
 
-static void test_a_snapshot_for_others_has_nothing_of_what_was_left_out(void **state)
+HY_TEST_WITH(test_a_snapshot_for_others_has_nothing_of_what_was_left_out, new_project, no_project)
 {
     struct hy_store *s = open_store(HY_STORE_WRITE);
     int64_t run = add_own_run(s, 1);
 
-    (void)state;
     OK(hy_store_snapshot(s, run, in_project("whole.db"), NULL, 0, &err));
     OK(hy_store_snapshot(s, run, in_project("shared.db"), "short", 5, &err));
     assert_true(file_holds(in_project("whole.db"), "SECRET=environment"));
     assert_false(file_holds(in_project("shared.db"), "SECRET=environment"));
     assert_true(file_holds(in_project("shared.db"), "short"));
     hy_store_close(s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        PROMISE(test_an_older_store_is_migrated_by_a_writer_and_read_as_it_is_by_a_reader),
-        PROMISE(test_an_older_store_with_a_live_driver_is_not_migrated),
-        PROMISE(test_newer_foreign_and_damaged_stores_are_rejected_unchanged),
-        PROMISE(test_a_damaged_store_gives_errors_not_crashes),
-        PROMISE(test_a_run_survives_a_snapshot_unchanged_and_is_imported_once),
-        PROMISE(test_notes_come_in_their_order_and_go_with_their_run),
-        PROMISE(test_an_older_snapshot_is_imported_and_left_as_it_is),
-        PROMISE(test_a_hostile_snapshot_is_rejected_and_changes_nothing),
-        PROMISE(test_a_damaged_snapshot_never_crashes_an_import),
-        PROMISE(test_a_lost_store_is_reported_and_its_backups_restore_all_runs),
-        PROMISE(test_advice_for_a_lost_store_names_existing_files_only),
-        PROMISE(test_sqlite_itself_opens_no_file_that_may_be_somebody_elses),
-        PROMISE(test_a_directory_that_is_swapped_in_does_not_become_the_store),
-        PROMISE(test_a_file_that_is_swapped_in_is_not_narrowed),
-        PROMISE(test_root_gives_away_only_what_it_has_made),
-        PROMISE(test_a_snapshot_is_not_written_into_what_lies_in_its_way),
-        PROMISE(test_what_others_could_write_is_imported_without_what_would_be_run),
-        PROMISE(test_snapshots_of_other_users_are_imported_without_executable_parts),
-        PROMISE(test_advice_names_our_own_snapshots_only),
-        PROMISE(test_a_snapshot_for_others_has_nothing_of_what_was_left_out),
-    };
-
-    return cmocka_run_group_tests_name("snapshot", tests, NULL, NULL);
 }

@@ -48,13 +48,12 @@ static int has_no_spec(void *arg, const struct hy_run_row *r, const struct hy_ru
     return 0;
 }
 
-static void test_a_run_comes_back_as_it_was_put(void **state)
+HY_TEST_WITH(test_a_run_comes_back_as_it_was_put, new_project, no_project)
 {
     struct hy_store *s = open_store(HY_STORE_WRITE);
     int64_t id = 0;
     int listed = 0;
 
-    (void)state;
     OK(hy_store_run_add(s, &full_run, &id, &err));
     OK(hy_store_run_each(s, id, same_run, &id, &err));
     OK(hy_store_run_state(s, id, HY_RUN_FAILED, "why\n", &err));
@@ -68,12 +67,11 @@ static void test_a_run_comes_back_as_it_was_put(void **state)
     hy_store_close(s);
 }
 
-static void test_a_duplicate_run_is_an_error_that_does_not_fail_the_turn(void **state)
+HY_TEST_WITH(test_a_duplicate_run_is_an_error_that_does_not_fail_the_turn, new_project, no_project)
 {
     struct hy_store *s = open_store(HY_STORE_WRITE);
     int64_t a, b;
 
-    (void)state;
     OK(add_run(s, NULL, 1, true, &a));
     FAILS(add_run(s, NULL, 1, true, &b), -EEXIST, "run 1 of 'local-1' is in the store already");
     OK(add_run(s, NULL, 2, true, &b));
@@ -83,12 +81,11 @@ static void test_a_duplicate_run_is_an_error_that_does_not_fail_the_turn(void **
     hy_store_close(s);
 }
 
-static void test_runs_are_found_by_number_name_or_as_the_newest(void **state)
+HY_TEST_WITH(test_runs_are_found_by_number_name_or_as_the_newest, new_project, no_project)
 {
     struct hy_store *s = open_store(HY_STORE_WRITE);
     int64_t id[6], found;
 
-    (void)state;
     FAILS(hy_store_run_find(s, "x", &found, &err), -ENOENT, "no runs yet in '/tmp/hy-store-");
     OK(add_run(s, "a", 1, true, &id[1]));
     FAILS(hy_store_run_find(s, "x", &found, &err), -ENOENT, "no run 'x' here; the newest is 1 (a)");
@@ -111,14 +108,13 @@ static void test_runs_are_found_by_number_name_or_as_the_newest(void **state)
     hy_store_close(s);
 }
 
-static void test_a_removed_run_leaves_nothing_and_its_number_is_not_used_again(void **state)
+HY_TEST_WITH(test_a_removed_run_leaves_nothing_and_its_number_is_not_used_again, new_project, no_project)
 {
     int64_t one, two, three, left = -1;
     struct hy_store *s = store_with_run(true, &one);
     sqlite3 *db;
     sqlite3_stmt *q;
 
-    (void)state;
     OK(add_run(s, NULL, 2, true, &two));
     OK(whole_turn(s, one, 1));
     OK(whole_turn(s, two, 1));
@@ -142,9 +138,8 @@ static void test_a_removed_run_leaves_nothing_and_its_number_is_not_used_again(v
     assert_int_equal(left, 0);
 }
 
-static void test_states_have_names(void **state)
+HY_TEST_WITH(test_states_have_names, new_project, no_project)
 {
-    (void)state;
     assert_string_equal(hy_run_state_name(HY_RUN_STOPPED), "stopped");
     assert_string_equal(hy_trial_state_name(HY_TRIAL_STOPPED), "stopped");
     assert_string_equal(hy_attempt_state_name(HY_ATTEMPT_LOST), "lost");
@@ -178,14 +173,13 @@ static int same_trial(void *arg, const struct hy_trial_row *t)
     return 0;
 }
 
-static void test_a_trial_comes_back_as_it_was_put_whatever_its_bytes_are(void **state)
+HY_TEST_WITH(test_a_trial_comes_back_as_it_was_put_whatever_its_bytes_are, new_project, no_project)
 {
     static const double values[] = {0.1, -0.0, 5e-324, 1.7976931348623157e308, INFINITY, -INFINITY, NAN, 3};
     struct hy_attempt_row a = {.trial = 1, .number = 2};
     int64_t run;
     struct hy_store *s = store_with_run(true, &run);
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(values); i++) {
         char dir[20];
         struct hy_trial_row t = {.number = (int64_t)i + 1,
@@ -218,7 +212,7 @@ static void test_a_trial_comes_back_as_it_was_put_whatever_its_bytes_are(void **
     hy_store_close(s);
 }
 
-static void test_a_duplicate_directory_name_gets_the_trials_number(void **state)
+HY_TEST_WITH(test_a_duplicate_directory_name_gets_the_trials_number, new_project, no_project)
 {
     static const char *const names[][2] = {
         {"x", "x"}, {"x", "x~2"}, {"x~4", "x~4"}, {"x", "x~4~4"}, {"y", "y"}};
@@ -227,7 +221,6 @@ static void test_a_duplicate_directory_name_gets_the_trials_number(void **state)
     struct hy_trial_row t = {.number = 1, .dir = "x"};
     char *dir;
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(names); i++) {
         t.number = (int64_t)i + 1;
         t.dir = names[i][0];
@@ -286,25 +279,22 @@ static void best_in_direction(bool maximize)
     hy_store_close(s);
 }
 
-static void test_the_best_is_the_greatest_of_a_run_that_maximizes(void **state)
+HY_TEST_WITH(test_the_best_is_the_greatest_of_a_run_that_maximizes, new_project, no_project)
 {
-    (void)state;
     best_in_direction(true);
 }
 
-static void test_the_best_is_the_least_of_a_run_that_minimizes(void **state)
+HY_TEST_WITH(test_the_best_is_the_least_of_a_run_that_minimizes, new_project, no_project)
 {
-    (void)state;
     best_in_direction(false);
 }
 
-static void test_trials_are_listed_in_order_and_in_pages(void **state)
+HY_TEST_WITH(test_trials_are_listed_in_order_and_in_pages, new_project, no_project)
 {
     static const double values[] = {0, 5, NAN, 7, 6, 5};
     int64_t run;
     struct hy_store *s = store_with_run(true, &run);
 
-    (void)state;
     for (int64_t i = 1; i <= 6; i++)
         OK(add_trial(s, run, i));
     for (int64_t i = 1; i <= 5; i++)
@@ -334,7 +324,7 @@ static int take_replay(void *arg, const struct hy_trial_row *t, int told)
     return t->number == 9;
 }
 
-static void test_replay_gives_asks_and_tells_in_their_order(void **state)
+HY_TEST_WITH(test_replay_gives_asks_and_tells_in_their_order, new_project, no_project)
 {
     static const struct {
         int64_t asked, told;
@@ -343,7 +333,6 @@ static void test_replay_gives_asks_and_tells_in_their_order(void **state)
     int64_t run;
     struct hy_store *s = store_with_run(true, &run);
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(seqs); i++) {
         struct hy_trial_row t = {.number = (int64_t)i + 1,
                                  .asked_seq = seqs[i].asked,
@@ -361,7 +350,7 @@ static void test_replay_gives_asks_and_tells_in_their_order(void **state)
     hy_store_close(s);
 }
 
-static void test_trials_that_ended_are_read_from_a_position_in_the_order_of_their_ends(void **state)
+HY_TEST_WITH(test_trials_that_ended_are_read_from_a_position_in_the_order_of_their_ends, new_project, no_project)
 {
     static const struct {
         enum hy_trial_state state;
@@ -370,7 +359,6 @@ static void test_trials_that_ended_are_read_from_a_position_in_the_order_of_thei
     int64_t run, other, after = -1;
     struct hy_store *s = store_with_run(true, &run);
 
-    (void)state;
     OK(add_run(s, NULL, 2, true, &other));
     for (size_t i = 0; i < HY_COUNT(ends); i++) {
         struct hy_trial_row t = {.number = (int64_t)i + 1, .state = ends[i].state, .ended_seq = ends[i].ended_seq};
@@ -418,7 +406,7 @@ static int same_attempt(void *arg, const struct hy_attempt_row *a)
     return 0;
 }
 
-static void test_attempts_are_kept_with_their_ends(void **state)
+HY_TEST_WITH(test_attempts_are_kept_with_their_ends, new_project, no_project)
 {
     struct hy_attempt_row a = {.trial = 1,
                                .number = 1,
@@ -431,7 +419,6 @@ static void test_attempts_are_kept_with_their_ends(void **state)
     int n = 0;
     struct hy_store *s = store_with_run(true, &run);
 
-    (void)state;
     FAILS(hy_store_attempt_add(s, run, &a, &err), -ENOENT, "has no trial 1");
     OK(add_trial(s, run, 1));
     OK(add_trial(s, run, 2));
@@ -476,7 +463,7 @@ static int same_metric(void *arg, const struct hy_metric_row *m)
     return 0;
 }
 
-static void test_metrics_are_kept_in_the_order_they_came(void **state)
+HY_TEST_WITH(test_metrics_are_kept_in_the_order_they_came, new_project, no_project)
 {
     static const struct hy_metric_row rows[] = {
         {1, 1, 5, "loss\nnext=\"line\"", NAN, 4},
@@ -489,7 +476,6 @@ static void test_metrics_are_kept_in_the_order_they_came(void **state)
     int n = 0;
     struct hy_store *s = store_with_run(true, &run);
 
-    (void)state;
     OK(hy_store_metric_add(s, run, &rows[3], &err));
     for (int i = 0; i < 3; i++)
         OK(hy_store_metric_add(s, run, &rows[i], &err));
@@ -501,26 +487,4 @@ static void test_metrics_are_kept_in_the_order_they_came(void **state)
     OK(hy_store_metric_each(s, run, 3, count_metric, &n, &err));
     assert_int_equal(n, 0);
     hy_store_close(s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        PROMISE(test_a_run_comes_back_as_it_was_put),
-        PROMISE(test_a_duplicate_run_is_an_error_that_does_not_fail_the_turn),
-        PROMISE(test_runs_are_found_by_number_name_or_as_the_newest),
-        PROMISE(test_a_removed_run_leaves_nothing_and_its_number_is_not_used_again),
-        PROMISE(test_states_have_names),
-        PROMISE(test_a_trial_comes_back_as_it_was_put_whatever_its_bytes_are),
-        PROMISE(test_a_duplicate_directory_name_gets_the_trials_number),
-        PROMISE(test_the_best_is_the_greatest_of_a_run_that_maximizes),
-        PROMISE(test_the_best_is_the_least_of_a_run_that_minimizes),
-        PROMISE(test_trials_are_listed_in_order_and_in_pages),
-        PROMISE(test_replay_gives_asks_and_tells_in_their_order),
-        PROMISE(test_trials_that_ended_are_read_from_a_position_in_the_order_of_their_ends),
-        PROMISE(test_attempts_are_kept_with_their_ends),
-        PROMISE(test_metrics_are_kept_in_the_order_they_came),
-    };
-
-    return cmocka_run_group_tests_name("store", tests, NULL, NULL);
 }

@@ -228,19 +228,20 @@ static inline void write_file(const char *path, const char *text, mode_t mode)
     close(fd);
 }
 
-#define LIVE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-#define BOTH(f) LIVE(f), {#f "_by_watch", f, set_up_watch, tear_down, NULL}
+/* The test runs twice, in a cgroup and with the memory watch. */
+#define BOTH(f)                                                               \
+    static void f(void **state);                                             \
+    HY_REGISTER(f##_by_watch, f, #f "_by_watch", set_up_watch, tear_down)      \
+    HY_TEST_WITH(f, set_up, tear_down)
 
 /* The end of each suite's main: this program is also what its trials run. */
-static inline int run_suite(int argc, char **argv, const struct CMUnitTest *tests, size_t count)
+static inline int run_suite(int argc, char **argv)
 {
     if (readlink("/proc/self/exe", self_path, sizeof self_path - 1) < 0)
         return 2;
     if (argc > 2 && strcmp(argv[1], "helper") == 0)
         return run_helper(argv + 2);
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return _cmocka_run_group_tests("tests", tests, count, warm_up, NULL);
+    return hy_run_tests(argc > 1 ? argv[1] : NULL, warm_up, NULL);
 }
 
 #endif

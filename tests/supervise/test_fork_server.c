@@ -82,7 +82,7 @@ static int fork_trial_of(struct server *s, struct trial *t, char **env, uint64_t
 
 /* ---- one that works ---- */
 
-static void test_a_forked_trial_is_a_trial_like_any_other(void **state)
+HY_TEST_WITH(test_a_forked_trial_is_a_trial_like_any_other, set_up, tear_down)
 {
     struct server s;
     struct trial t;
@@ -98,7 +98,7 @@ static void test_a_forked_trial_is_a_trial_like_any_other(void **state)
     end_server(&s);
 }
 
-static void test_files_to_keep_are_kept(void **state)
+HY_TEST_WITH(test_files_to_keep_are_kept, set_up, tear_down)
 {
     int fds[] = {dup(1), dup(1), dup(1)};
     struct hy_process_spec spec = {.tag = "7.1.1", .env = ARGV("TRIAL_SAYS=x"), .cwd = "/tmp",
@@ -117,7 +117,7 @@ static void test_files_to_keep_are_kept(void **state)
         close(fds[i]);
 }
 
-static void test_many_are_forked_at_once(void **state)
+HY_TEST_WITH(test_many_are_forked_at_once, set_up, tear_down)
 {
     struct trial *trials = calloc(100, sizeof *trials);
     struct server s;
@@ -133,7 +133,7 @@ static void test_many_are_forked_at_once(void **state)
     free(trials);
 }
 
-static void test_the_servers_death_does_not_touch_what_it_has_forked(void **state)
+HY_TEST_WITH(test_the_servers_death_does_not_touch_what_it_has_forked, set_up, tear_down)
 {
     struct server s;
     struct trial t;
@@ -159,7 +159,7 @@ static void run_within(struct server *s, struct trial *t, char **env, uint64_t m
 }
 
 /* The server's 100 MB do not count, the trial's own do. */
-static void test_a_forked_trials_memory_excludes_shared_pages(void **state)
+BOTH(test_a_forked_trials_memory_excludes_shared_pages)
 {
     struct server s;
     struct trial t;
@@ -191,7 +191,7 @@ static void assert_not_started(struct bench *b, const char *mode, int code, cons
     end_server(&s);
 }
 
-static void test_a_failed_fork_reports_why(void **state)
+HY_TEST_WITH(test_a_failed_fork_reports_why, set_up, tear_down)
 {
     assert_not_started(*state, "refuses trials", -ENOTSUP, "there are threads");
     assert_not_started(*state, "cannot fork", -ENOMEM, "cannot fork: out of memory");
@@ -202,7 +202,7 @@ static void test_a_failed_fork_reports_why(void **state)
     assert_not_started(*state, "dies at work", -EAGAIN, "it died before it started");
 }
 
-static void test_a_trial_may_be_killed_before_it_has_begun(void **state)
+HY_TEST_WITH(test_a_trial_may_be_killed_before_it_has_begun, set_up, tear_down)
 {
     struct server s;
     struct trial t;
@@ -217,7 +217,7 @@ static void test_a_trial_may_be_killed_before_it_has_begun(void **state)
 }
 
 /* Dead children whom nobody knows are reaped; this one we were about to know. */
-static void test_a_trial_may_die_before_its_pid_is_known(void **state)
+HY_TEST_WITH(test_a_trial_may_die_before_its_pid_is_known, set_up, tear_down)
 {
     struct bench *b = *state;
     siginfo_t dead;
@@ -235,7 +235,7 @@ static void test_a_trial_may_die_before_its_pid_is_known(void **state)
     end_server(&s);
 }
 
-static void test_a_server_that_hangs_is_not_waited_for_without_end(void **state)
+HY_TEST_WITH(test_a_server_that_hangs_is_not_waited_for_without_end, set_up, tear_down)
 {
     struct server s;
     struct trial t;
@@ -251,7 +251,7 @@ static void test_a_server_that_hangs_is_not_waited_for_without_end(void **state)
     end_server(&s);
 }
 
-static void test_a_server_that_is_gone_cannot_be_asked(void **state)
+HY_TEST_WITH(test_a_server_that_is_gone_cannot_be_asked, set_up, tear_down)
 {
     struct hy_err err = {0};
     struct server s;
@@ -277,7 +277,7 @@ static void assert_over(struct bench *b, const char *mode, int refused, const ch
         fail_msg("'%s' is not in: %s", sentence, s.why);
 }
 
-static void test_a_server_that_fails_reports_why(void **state)
+HY_TEST_WITH(test_a_server_that_fails_reports_why, set_up, tear_down)
 {
     assert_over(*state, "refuses", 1, "it has run an operation");
     assert_over(*state, "dies", 0, "ImportError: no luck");
@@ -311,9 +311,8 @@ static int live_and_end(void *arg)
     return rc;
 }
 
-static void test_faults_of_a_fork(void **state)
+HY_TEST(test_faults_of_a_fork)
 {
-    (void)state;
     alarm(WATCHDOG_S);
     hy_each_fault(HY_SEAM_ALLOC, live_and_end, NULL);
     hy_each_fault(HY_SEAM_SYS, live_and_end, NULL);
@@ -323,22 +322,7 @@ static void test_faults_of_a_fork(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        LIVE(test_a_forked_trial_is_a_trial_like_any_other),
-        LIVE(test_files_to_keep_are_kept),
-        LIVE(test_many_are_forked_at_once),
-        LIVE(test_the_servers_death_does_not_touch_what_it_has_forked),
-        BOTH(test_a_forked_trials_memory_excludes_shared_pages),
-        LIVE(test_a_failed_fork_reports_why),
-        LIVE(test_a_trial_may_be_killed_before_it_has_begun),
-        LIVE(test_a_trial_may_die_before_its_pid_is_known),
-        LIVE(test_a_server_that_hangs_is_not_waited_for_without_end),
-        LIVE(test_a_server_that_is_gone_cannot_be_asked),
-        LIVE(test_a_server_that_fails_reports_why),
-        cmocka_unit_test(test_faults_of_a_fork),
-    };
-
     if (argc > 2 && strcmp(argv[1], "server") == 0)
         return run_server(argv[2]);
-    return run_suite(argc, argv, tests, HY_COUNT(tests));
+    return run_suite(argc, argv);
 }

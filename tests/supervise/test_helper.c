@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support.h"
 
-#include <cmocka.h>
+#include <stdint.h>
 
 #include <errno.h>
 #include <signal.h>
@@ -49,12 +46,11 @@ static int run_helper(const char *script, const char *input, int64_t timeout_ms,
     return rc;
 }
 
-static void test_a_helper_reads_speaks_and_is_over(void **state)
+HY_TEST(test_a_helper_reads_speaks_and_is_over)
 {
     struct heard h;
     int before;
 
-    (void)state;
     assert_int_equal(run_helper("true", NULL, 10000, &h), 0); /* libuv opens what it keeps */
     before = count_fds();
     assert_int_equal(run_helper("read x; echo got $x; echo oops >&2; exit 3", "word\n", 10000, &h), 0);
@@ -66,28 +62,26 @@ static void test_a_helper_reads_speaks_and_is_over(void **state)
     assert_int_equal(count_fds(), before);
 }
 
-static void test_a_helper_that_hangs_is_ended(void **state)
+HY_TEST(test_a_helper_that_hangs_is_ended)
 {
     struct heard h;
 
-    (void)state;
     assert_int_equal(run_helper("echo before; exec sleep 1000", NULL, 50, &h), 0);
     assert_int_equal(h.count, 1);
     assert_int_equal(h.status, -ETIMEDOUT);
 }
 
-static void test_a_daemon_of_a_helper_does_not_delay_the_callback(void **state)
+HY_TEST(test_a_daemon_of_a_helper_does_not_delay_the_callback)
 {
     struct heard h;
 
-    (void)state;
     assert_int_equal(run_helper("setsid sleep 1000 & echo $!", NULL, 10000, &h), 0);
     assert_int_equal(h.status, 0);
     assert_true(atoi(h.said) > 1);
     assert_int_equal(kill(atoi(h.said), SIGKILL), 0);
 }
 
-static void test_a_missing_helper_program_is_an_error(void **state)
+HY_TEST(test_a_missing_helper_program_is_an_error)
 {
     char *argv[] = {(char *)"no-such-program", NULL}, *env[] = {(char *)"PATH=/usr/bin:/bin", NULL};
     struct hy_helper_spec spec = {.file = argv[0], .argv = argv, .env = env, .timeout_ms = 1000};
@@ -96,7 +90,6 @@ static void test_a_missing_helper_program_is_an_error(void **state)
     struct heard heard = {0};
     uv_loop_t loop;
 
-    (void)state;
     uv_loop_init(&loop);
     assert_int_equal(hy_helper_start(&loop, &spec, on_helper, &heard, &h, &err), -ENOENT);
     assert_non_null(strstr(err.text, "'no-such-program'"));
@@ -105,12 +98,11 @@ static void test_a_missing_helper_program_is_an_error(void **state)
     assert_int_equal(heard.count, 0);
 }
 
-static void test_a_helper_survives_every_failing_call(void **state)
+HY_TEST(test_a_helper_survives_every_failing_call)
 {
     static const enum hy_seam seams[] = {HY_SEAM_ALLOC, HY_SEAM_SYS};
     int before = count_fds();
 
-    (void)state;
     for (size_t s = 0; s < HY_COUNT(seams); s++) {
         long n = 0, passed;
 
@@ -128,16 +120,8 @@ static void test_a_helper_survives_every_failing_call(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_helper_reads_speaks_and_is_over),
-        cmocka_unit_test(test_a_helper_that_hangs_is_ended),
-        cmocka_unit_test(test_a_daemon_of_a_helper_does_not_delay_the_callback),
-        cmocka_unit_test(test_a_missing_helper_program_is_an_error),
-        cmocka_unit_test(test_a_helper_survives_every_failing_call),
-    };
-
     signal(SIGPIPE, SIG_IGN);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return hy_run_tests(argc > 1 ? argv[1] : NULL, NULL, NULL);
 }

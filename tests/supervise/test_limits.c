@@ -7,7 +7,7 @@
 
 #include "supervise/supervise.h"
 
-static void test_over_the_limit_only_that_trial_is_killed(void **state)
+BOTH(test_over_the_limit_only_that_trial_is_killed)
 {
     struct bench *b = *state;
     struct trial big, neighbour;
@@ -28,7 +28,7 @@ static void test_over_the_limit_only_that_trial_is_killed(void **state)
     assert_int_equal(neighbour.end.outcome, HY_PROCESS_KILLED);
 }
 
-static void test_in_a_full_container_the_largest_trial_is_killed(void **state)
+BOTH(test_in_a_full_container_the_largest_trial_is_killed)
 {
     struct bench *b = *state;
     struct trial small, big;
@@ -48,7 +48,7 @@ static void test_in_a_full_container_the_largest_trial_is_killed(void **state)
     hy_supervisor_set_container(b->s, 0, 0);
 }
 
-static void test_processes_outside_the_container_do_not_count(void **state)
+BOTH(test_processes_outside_the_container_do_not_count)
 {
     struct bench *b = *state;
     struct trial t, root;
@@ -64,7 +64,7 @@ static void test_processes_outside_the_container_do_not_count(void **state)
     hy_supervisor_set_container(b->s, 0, 0);
 }
 
-static void test_a_storm_of_processes_is_killed_as_one(void **state)
+BOTH(test_a_storm_of_processes_is_killed_as_one)
 {
     struct bench *b = *state;
     struct trial t;
@@ -87,11 +87,10 @@ static int64_t look(struct hy_memory_growth *g, int64_t ms, uint64_t used, size_
     return hy_growth_next_check_ms(g, &seen);
 }
 
-static void test_check_interval_of_a_steady_trial_depends_on_what_is_left(void **state)
+HY_TEST(test_check_interval_of_a_steady_trial_depends_on_what_is_left)
 {
     struct hy_memory_growth g = {0}, small = {0}, full = {0};
 
-    (void)state;
     for (int64_t ms = 1000; ms < 2000; ms += 50) {
         assert_int_equal(look(&g, ms, 100 * MB, 3, 16384 * MB), 50);
         assert_int_equal(look(&small, ms, 8 * MB, 1, 128 * MB), 30); /* both cores touch 4 MB a ms */
@@ -99,13 +98,12 @@ static void test_check_interval_of_a_steady_trial_depends_on_what_is_left(void *
     }
 }
 
-static void test_a_growing_trial_is_checked_well_before_its_limit(void **state)
+HY_TEST(test_a_growing_trial_is_checked_well_before_its_limit)
 {
     struct hy_memory_growth g = {0};
     uint64_t used = 0;
     int64_t ms = 1000, looks = 0, wait = look(&g, ms, 0, 1, 1024 * MB);
 
-    (void)state;
     for (; used <= 1024 * MB; looks++) { /* 2 MB a ms */
         assert_in_range(wait, 2, 50);
         ms += wait;
@@ -119,13 +117,12 @@ static void test_a_growing_trial_is_checked_well_before_its_limit(void **state)
     assert_int_equal(wait, 50);
 }
 
-static void test_a_trial_with_accelerating_growth_exceeds_its_limit_by_little(void **state)
+HY_TEST(test_a_trial_with_accelerating_growth_exceeds_its_limit_by_little)
 {
     struct hy_memory_growth g = {0};
     int64_t ms = 1000, wait = look(&g, ms, MB, 1, 1024 * MB);
     uint64_t used = MB, rate = MB / 2;
 
-    (void)state;
     while (used <= 1024 * MB) {
         ms += wait;
         used += rate * (uint64_t)wait;
@@ -135,11 +132,10 @@ static void test_a_trial_with_accelerating_growth_exceeds_its_limit_by_little(vo
     assert_true(used <= 1024 * MB + 2 * 2 * rate);
 }
 
-static void test_new_processes_are_checked_soon(void **state)
+HY_TEST(test_new_processes_are_checked_soon)
 {
     struct hy_memory_growth g = {0};
 
-    (void)state;
     assert_int_equal(look(&g, 1000, MB, 1, 16384 * MB), 50);
     assert_int_equal(look(&g, 1050, MB, 31, 16384 * MB), 5);
     assert_int_equal(look(&g, 1055, MB, 31, 16384 * MB), 5);
@@ -148,11 +144,10 @@ static void test_new_processes_are_checked_soon(void **state)
     assert_int_equal(look(&g, 1200, MB, 2, 16384 * MB), 50);
 }
 
-static void test_over_the_limit_the_check_interval_is_minimal(void **state)
+HY_TEST(test_over_the_limit_the_check_interval_is_minimal)
 {
     struct hy_memory_growth g = {0};
 
-    (void)state;
     assert_int_equal(look(&g, 1000, 0, 1, 128 * MB), 32);
     assert_int_equal(look(&g, 1010, 200 * MB, 1, 128 * MB), 2);
     assert_int_equal(look(&g, 1010, 220 * MB, 1, 128 * MB), 2);
@@ -166,7 +161,7 @@ static void *wait_for_byte(void *fd)
     return read(*(int *)fd, &byte, 1) == 1 ? fd : NULL;
 }
 
-static void test_processes_that_came_since_are_added_and_threads_are_not(void **state)
+HY_TEST(test_processes_that_came_since_are_added_and_threads_are_not)
 {
     struct hy_procs procs = {0};
     int64_t before, after;
@@ -174,7 +169,6 @@ static void test_processes_that_came_since_are_added_and_threads_are_not(void **
     int ends[2];
     pid_t child;
 
-    (void)state;
     assert_int_equal(hy_procs_read(&procs), 0);
     before = hy_newest_pid();
     assert_true(before > 0);
@@ -207,7 +201,7 @@ static void test_processes_that_came_since_are_added_and_threads_are_not(void **
     close(ends[1]);
 }
 
-static void test_shared_memory_counts(void **state)
+BOTH(test_shared_memory_counts)
 {
     struct trial t;
 
@@ -229,7 +223,7 @@ static bool is_stopped(pid_t pid)
     return state == 'T';
 }
 
-static void test_pages_shared_by_a_fork_count_once(void **state)
+HY_TEST_WITH(test_pages_shared_by_a_fork_count_once, set_up_watch, tear_down)
 {
     struct bench *b = *state;
     struct trial t;
@@ -249,7 +243,7 @@ static void test_pages_shared_by_a_fork_count_once(void **state)
     assert_int_equal(t.end.outcome, HY_PROCESS_KILLED);
 }
 
-static void test_a_child_before_exec_does_not_count_twice(void **state)
+HY_TEST_WITH(test_a_child_before_exec_does_not_count_twice, set_up_watch, tear_down)
 {
     struct bench *b = *state;
     size_t procs = 0;
@@ -272,7 +266,7 @@ static void test_a_child_before_exec_does_not_count_twice(void **state)
     run_to_end(&t);
 }
 
-static void test_files_read_and_written_are_not_a_trials_memory(void **state)
+BOTH(test_files_read_and_written_are_not_a_trials_memory)
 {
     char folder[] = "/tmp/hopyard-test-XXXXXX", command[256];
     struct trial t;
@@ -288,7 +282,7 @@ static void test_files_read_and_written_are_not_a_trials_memory(void **state)
     assert_int_equal(t.end.code, 0);
 }
 
-static void test_the_peak_is_reported(void **state)
+BOTH(test_the_peak_is_reported)
 {
     struct trial t;
 
@@ -313,7 +307,7 @@ static void assert_place(enum hy_cgroup_kind kind, const char *own, const char *
     assert_string_equal(path, expected);
 }
 
-static void test_our_cgroup_is_found(void **state)
+HY_TEST(test_our_cgroup_is_found)
 {
     static const char v1[] = "30 20 0:9 / /sys rw shared:7 - sysfs sysfs rw\n"
                              "31 30 0:28 / /cg/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
@@ -321,7 +315,6 @@ static void test_our_cgroup_is_found(void **state)
                              "33 30 0:30 / /cg/unified rw - cgroup2 cgroup2 rw,nsdelegate\n";
     static const char inside[] = "32 30 0:29 /docker/ab /cg/memory ro master:3 - cgroup cgroup rw,memory\n";
 
-    (void)state;
     assert_place(HY_CGROUP_V1, "5:cpu,cpuacct:/c\n4:memory:/user/a:b\n0::/x\n", v1, "/cg/memory/user/a:b");
     assert_place(HY_CGROUP_V2, "4:memory:/user\n0::/user.slice/s.scope\n", v1,
                  "/cg/unified/user.slice/s.scope");
@@ -350,7 +343,7 @@ static int count_trial_cgroups(const struct hy_supervisor *s)
     return n;
 }
 
-static void test_cgroups_are_made_and_removed(void **state)
+HY_TEST_WITH(test_cgroups_are_made_and_removed, set_up, tear_down)
 {
     struct bench *b = *state;
     char path[PATH_MAX];
@@ -373,27 +366,5 @@ static void test_cgroups_are_made_and_removed(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        BOTH(test_over_the_limit_only_that_trial_is_killed),
-        BOTH(test_in_a_full_container_the_largest_trial_is_killed),
-        BOTH(test_processes_outside_the_container_do_not_count),
-        BOTH(test_a_storm_of_processes_is_killed_as_one),
-        cmocka_unit_test(test_check_interval_of_a_steady_trial_depends_on_what_is_left),
-        cmocka_unit_test(test_a_growing_trial_is_checked_well_before_its_limit),
-        cmocka_unit_test(test_a_trial_with_accelerating_growth_exceeds_its_limit_by_little),
-        cmocka_unit_test(test_new_processes_are_checked_soon),
-        cmocka_unit_test(test_over_the_limit_the_check_interval_is_minimal),
-        cmocka_unit_test(test_processes_that_came_since_are_added_and_threads_are_not),
-        BOTH(test_shared_memory_counts),
-        {"test_pages_shared_by_a_fork_count_once", test_pages_shared_by_a_fork_count_once, set_up_watch,
-         tear_down, NULL},
-        {"test_a_child_before_exec_does_not_count_twice", test_a_child_before_exec_does_not_count_twice,
-         set_up_watch, tear_down, NULL},
-        cmocka_unit_test(test_our_cgroup_is_found),
-        BOTH(test_files_read_and_written_are_not_a_trials_memory),
-        BOTH(test_the_peak_is_reported),
-        LIVE(test_cgroups_are_made_and_removed),
-    };
-
-    return run_suite(argc, argv, tests, HY_COUNT(tests));
+    return run_suite(argc, argv);
 }

@@ -11,7 +11,7 @@
 
 /* ---- starting ---- */
 
-static void test_exit_status_and_both_streams_arrive(void **state)
+HY_TEST_WITH(test_exit_status_and_both_streams_arrive, set_up, tear_down)
 {
     struct trial t;
 
@@ -26,7 +26,7 @@ static void test_exit_status_and_both_streams_arrive(void **state)
     assert_true(t.end.peak_memory > 0);
 }
 
-static void test_death_by_signal_is_reported(void **state)
+HY_TEST_WITH(test_death_by_signal_is_reported, set_up, tear_down)
 {
     struct trial t;
 
@@ -36,7 +36,7 @@ static void test_death_by_signal_is_reported(void **state)
     assert_int_equal(t.end.code, SIGKILL);
 }
 
-static void test_cpu_time_is_counted(void **state)
+HY_TEST_WITH(test_cpu_time_is_counted, set_up, tear_down)
 {
     struct trial t;
 
@@ -57,7 +57,7 @@ static void assert_start_fails(struct bench *b, char **argv, char **env, const c
         fail_msg("'%s' is not in: %s", sentence, err.text);
 }
 
-static void test_a_failed_start_has_a_message(void **state)
+HY_TEST_WITH(test_a_failed_start_has_a_message, set_up, tear_down)
 {
     char folder[] = "/tmp/hopyard-test-XXXXXX", file[64], script[64];
     char path_entry[] = "PATH=/nowhere";
@@ -85,7 +85,7 @@ static void test_a_failed_start_has_a_message(void **state)
 }
 
 /* It is so for ordinary users only: root may search it. */
-static void test_directories_of_path_without_permission_are_skipped(void **state)
+HY_TEST_WITH(test_directories_of_path_without_permission_are_skipped, set_up, tear_down)
 {
     char folder[] = "/tmp/hopyard-test-XXXXXX", file[64], path[128];
     char *env[] = {path, NULL};
@@ -103,7 +103,7 @@ static void test_directories_of_path_without_permission_are_skipped(void **state
     rmdir(folder);
 }
 
-static void test_the_path_of_the_trial_is_searched(void **state)
+HY_TEST_WITH(test_the_path_of_the_trial_is_searched, set_up, tear_down)
 {
     char folder[] = "/tmp/hopyard-test-XXXXXX", script[64], path[128];
     char *env[] = {path, NULL};
@@ -122,7 +122,7 @@ static void test_the_path_of_the_trial_is_searched(void **state)
     rmdir(folder);
 }
 
-static void test_a_trial_inherits_nothing_but_its_three_files(void **state)
+HY_TEST_WITH(test_a_trial_inherits_nothing_but_its_three_files, set_up, tear_down)
 {
     int leak = open("/dev/null", O_RDONLY); /* as if we had been started with it */
     char agent[80], mark[HY_MARK_MAX];
@@ -148,7 +148,7 @@ static void test_a_trial_inherits_nothing_but_its_three_files(void **state)
     assert_non_null(strstr((char *)t.first[1], agent));
 }
 
-static void test_a_trial_gets_the_users_limit_of_open_files(void **state)
+HY_TEST_WITH(test_a_trial_gets_the_users_limit_of_open_files, set_up, tear_down)
 {
     struct hy_process_spec spec = {.tag = "t", .argv = ARGV(HELPER("inspect")), .env = environ, .cwd = "/",
                                    .open_files = 77};
@@ -160,7 +160,7 @@ static void test_a_trial_gets_the_users_limit_of_open_files(void **state)
     assert_non_null(strstr((char *)t.first[1], "files 77\n"));
 }
 
-static void test_the_kernel_ends_a_trial_before_its_agent(void **state)
+HY_TEST_WITH(test_the_kernel_ends_a_trial_before_its_agent, set_up, tear_down)
 {
     struct trial t;
 
@@ -172,7 +172,7 @@ static void test_the_kernel_ends_a_trial_before_its_agent(void **state)
     assert_true(atoi((char *)t.first[1]) < 500);
 }
 
-static void test_the_marks_of_an_outer_trial_are_replaced(void **state)
+HY_TEST_WITH(test_the_marks_of_an_outer_trial_are_replaced, set_up, tear_down)
 {
     struct trial t;
 
@@ -197,7 +197,7 @@ static void on_resume(uv_timer_t *timer)
     }
 }
 
-static void test_a_flood_is_read_piece_by_piece_with_pauses(void **state)
+HY_TEST_WITH(test_a_flood_is_read_piece_by_piece_with_pauses, set_up, tear_down)
 {
     struct bench *b = *state;
     struct trial t;
@@ -214,7 +214,7 @@ static void test_a_flood_is_read_piece_by_piece_with_pauses(void **state)
     assert_int_equal(t.end.code, 0);
 }
 
-static void test_the_end_waits_for_a_paused_pipe(void **state)
+HY_TEST_WITH(test_the_end_waits_for_a_paused_pipe, set_up, tear_down)
 {
     struct bench *b = *state;
     struct trial t, other;
@@ -234,7 +234,7 @@ static void test_the_end_waits_for_a_paused_pipe(void **state)
     assert_string_equal((char *)t.first[1], "held back\n");
 }
 
-static void test_any_bytes_come_through(void **state)
+HY_TEST_WITH(test_any_bytes_come_through, set_up, tear_down)
 {
     struct trial t;
 
@@ -245,7 +245,7 @@ static void test_any_bytes_come_through(void **state)
     assert_int_equal(t.total[2], 1);
 }
 
-static void test_a_pipe_held_by_another_process_does_not_delay_the_end(void **state)
+HY_TEST_WITH(test_a_pipe_held_by_another_process_does_not_delay_the_end, set_up, tear_down)
 {
     struct bench *b = *state;
     struct trial t;
@@ -264,7 +264,7 @@ static void test_a_pipe_held_by_another_process_does_not_delay_the_end(void **st
 
 /* ---- descendants ---- */
 
-static void test_what_a_trial_leaves_behind_is_ended(void **state)
+HY_TEST_WITH(test_what_a_trial_leaves_behind_is_ended, set_up, tear_down)
 {
     struct trial t;
 
@@ -276,7 +276,7 @@ static void test_what_a_trial_leaves_behind_is_ended(void **state)
     assert_int_equal(still_there(&t), 0);
 }
 
-static void test_a_daemon_with_an_empty_environment_is_ended(void **state)
+HY_TEST_WITH(test_a_daemon_with_an_empty_environment_is_ended, set_up, tear_down)
 {
     struct trial t;
 
@@ -286,7 +286,7 @@ static void test_a_daemon_with_an_empty_environment_is_ended(void **state)
     assert_int_equal(still_there(&t), 0);
 }
 
-static void test_a_daemon_ends_with_its_own_trial_only(void **state)
+HY_TEST_WITH(test_a_daemon_ends_with_its_own_trial_only, set_up, tear_down)
 {
     struct bench *b = *state;
     struct trial stays, leaves;
@@ -308,7 +308,7 @@ static void count_child(void *arg, pid_t pid)
     ++*(int *)arg;
 }
 
-static void test_orphans_that_end_are_reaped_at_once(void **state)
+HY_TEST_WITH(test_orphans_that_end_are_reaped_at_once, set_up, tear_down)
 {
     struct bench *b = *state;
     struct trial t;
@@ -324,7 +324,7 @@ static void test_orphans_that_end_are_reaped_at_once(void **state)
     run_to_end(&t);
 }
 
-static void test_other_children_of_this_program_are_left_alone(void **state)
+HY_TEST_WITH(test_other_children_of_this_program_are_left_alone, set_up, tear_down)
 {
     pid_t alive = fork(), dead;
     struct trial t;
@@ -346,7 +346,7 @@ static void test_other_children_of_this_program_are_left_alone(void **state)
     waitpid(alive, &status, 0);
 }
 
-static void test_the_last_output_of_a_child_is_delivered(void **state)
+HY_TEST_WITH(test_the_last_output_of_a_child_is_delivered, set_up, tear_down)
 {
     struct trial t;
 
@@ -355,7 +355,7 @@ static void test_the_last_output_of_a_child_is_delivered(void **state)
     assert_string_equal((char *)t.first[1], "last words\n");
 }
 
-static void test_kill_ends_grandchildren_that_ignore_sigterm(void **state)
+HY_TEST_WITH(test_kill_ends_grandchildren_that_ignore_sigterm, set_up, tear_down)
 {
     struct trial t;
 
@@ -369,7 +369,7 @@ static void test_kill_ends_grandchildren_that_ignore_sigterm(void **state)
     assert_int_equal(still_there(&t), 0);
 }
 
-static void test_kill_asks_politely_first(void **state)
+HY_TEST_WITH(test_kill_asks_politely_first, set_up, tear_down)
 {
     struct trial t;
 
@@ -383,7 +383,7 @@ static void test_kill_asks_politely_first(void **state)
     assert_string_equal((char *)t.first[1], "ready\nbye\n");
 }
 
-static void test_a_stopped_trial_handles_sigterm(void **state)
+HY_TEST_WITH(test_a_stopped_trial_handles_sigterm, set_up, tear_down)
 {
     struct trial t;
 
@@ -394,7 +394,7 @@ static void test_a_stopped_trial_handles_sigterm(void **state)
     assert_int_equal(t.end.code, SIGTERM);
 }
 
-static void test_a_hydra_is_ended(void **state)
+HY_TEST_WITH(test_a_hydra_is_ended, set_up, tear_down)
 {
     struct trial t;
 
@@ -405,7 +405,7 @@ static void test_a_hydra_is_ended(void **state)
     assert_int_equal(still_there(&t), 0);
 }
 
-static void test_a_trial_past_its_time_is_ended(void **state)
+HY_TEST_WITH(test_a_trial_past_its_time_is_ended, set_up, tear_down)
 {
     struct hy_process_spec spec = {.tag = "t", .argv = ARGV("sleep", "1000"), .env = environ, .cwd = "/",
                                    .timeout_ms = 90};
@@ -418,7 +418,7 @@ static void test_a_trial_past_its_time_is_ended(void **state)
     assert_string_equal(t.message, "killed: ran longer than the 0.09s it may take; raise --timeout");
 }
 
-static void test_many_at_once(void **state)
+HY_TEST_WITH(test_many_at_once, set_up, tear_down)
 {
     struct bench *b = *state;
     static struct trial t[60];
@@ -485,63 +485,28 @@ static void each_fault(struct scenario *sc)
     alarm(0);
 }
 
-static void test_faults_in_a_short_life(void **state)
+HY_TEST(test_faults_in_a_short_life)
 {
     struct scenario sc = {.argv = ARGV("true")};
 
-    (void)state;
     each_fault(&sc);
 }
 
-static void test_faults_in_a_life_with_a_limit(void **state)
+HY_TEST(test_faults_in_a_life_with_a_limit)
 {
     struct scenario sc = {.argv = ARGV("true"), .memory = 64 * MB};
 
-    (void)state;
     each_fault(&sc);
 }
 
-static void test_faults_while_a_family_is_killed(void **state)
+HY_TEST(test_faults_while_a_family_is_killed)
 {
     struct scenario sc = {.argv = ARGV(self_path, "helper", "children"), .kill = 1};
 
-    (void)state;
     each_fault(&sc);
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        LIVE(test_exit_status_and_both_streams_arrive),
-        LIVE(test_death_by_signal_is_reported),
-        LIVE(test_cpu_time_is_counted),
-        LIVE(test_a_failed_start_has_a_message),
-        LIVE(test_directories_of_path_without_permission_are_skipped),
-        LIVE(test_the_path_of_the_trial_is_searched),
-        LIVE(test_a_trial_inherits_nothing_but_its_three_files),
-        LIVE(test_a_trial_gets_the_users_limit_of_open_files),
-        LIVE(test_the_kernel_ends_a_trial_before_its_agent),
-        LIVE(test_the_marks_of_an_outer_trial_are_replaced),
-        LIVE(test_a_flood_is_read_piece_by_piece_with_pauses),
-        LIVE(test_the_end_waits_for_a_paused_pipe),
-        LIVE(test_any_bytes_come_through),
-        LIVE(test_a_pipe_held_by_another_process_does_not_delay_the_end),
-        LIVE(test_what_a_trial_leaves_behind_is_ended),
-        LIVE(test_a_daemon_with_an_empty_environment_is_ended),
-        LIVE(test_a_daemon_ends_with_its_own_trial_only),
-        LIVE(test_orphans_that_end_are_reaped_at_once),
-        LIVE(test_other_children_of_this_program_are_left_alone),
-        LIVE(test_the_last_output_of_a_child_is_delivered),
-        LIVE(test_kill_ends_grandchildren_that_ignore_sigterm),
-        LIVE(test_kill_asks_politely_first),
-        LIVE(test_a_stopped_trial_handles_sigterm),
-        LIVE(test_a_hydra_is_ended),
-        LIVE(test_a_trial_past_its_time_is_ended),
-        LIVE(test_many_at_once),
-        cmocka_unit_test(test_faults_in_a_short_life),
-        cmocka_unit_test(test_faults_in_a_life_with_a_limit),
-        cmocka_unit_test(test_faults_while_a_family_is_killed),
-    };
-
-    return run_suite(argc, argv, tests, HY_COUNT(tests));
+    return run_suite(argc, argv);
 }

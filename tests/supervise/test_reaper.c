@@ -169,7 +169,7 @@ static size_t read_report(int report, char *text, size_t size, size_t at_least)
     return len;
 }
 
-static void test_the_reaper_ends_what_a_killed_agent_left(void **state)
+HY_TEST(test_the_reaper_ends_what_a_killed_agent_left)
 {
     struct news news = {.name = "test"};
     struct trial pids = {0};
@@ -177,7 +177,6 @@ static void test_the_reaper_ends_what_a_killed_agent_left(void **state)
     int report, status;
     pid_t reaper;
 
-    (void)state;
     snprintf(news.file, sizeof news.file, "/tmp/hopyard-test-%d.sock", (int)getpid());
     write_file(news.file, "", 0600);
     reaper = fork_kept(&news, kept_agent_dies, &report);
@@ -215,7 +214,7 @@ static __attribute__((noreturn)) void kept_child_exits(const struct news *news)
 }
 
 /* A trial that was killed cannot remove the socket at which it was fed. */
-static void test_the_reaper_removes_sockets_of_feeds_that_were_killed(void **state)
+HY_TEST(test_the_reaper_removes_sockets_of_feeds_that_were_killed)
 {
     struct news news = {.name = "test"};
     char folder[] = "/tmp/hopyard-reaper-XXXXXX";
@@ -224,7 +223,6 @@ static void test_the_reaper_removes_sockets_of_feeds_that_were_killed(void **sta
     char *sockets;
     pid_t reaper;
 
-    (void)state;
     assert_non_null(mkdtemp(folder));
     assert_int_equal(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
     sockets = hy_runtime_dir(NULL);
@@ -246,14 +244,13 @@ static void test_the_reaper_removes_sockets_of_feeds_that_were_killed(void **sta
     assert_int_equal(before ? setenv("XDG_RUNTIME_DIR", before, 1) : unsetenv("XDG_RUNTIME_DIR"), 0);
 }
 
-static void test_the_reaper_passes_signals_on_and_exits_as_its_child(void **state)
+HY_TEST(test_the_reaper_passes_signals_on_and_exits_as_its_child)
 {
     struct news news = {.name = "test"};
     char text[16];
     int report, status;
     pid_t reaper = fork_kept(&news, kept_child_exits_at_sigterm, &report);
 
-    (void)state;
     read_report(report, text, sizeof text, 5);
     kill(reaper, SIGTERM);
     assert_int_equal(waitpid(reaper, &status, 0), reaper);
@@ -273,14 +270,13 @@ static void kill_child_of(pid_t reaper)
     hy_procs_done(&procs);
 }
 
-static void test_a_killed_drivers_agents_are_asked_to_end(void **state)
+HY_TEST(test_a_killed_drivers_agents_are_asked_to_end)
 {
     struct news news = {.name = NULL};
     char text[16];
     int report, status;
     pid_t reaper = fork_kept(&news, kept_driver_dies, &report);
 
-    (void)state;
     read_report(report, text, sizeof text, 5);
     kill_child_of(reaper);
     read_report(report, text, sizeof text, 5);
@@ -290,14 +286,13 @@ static void test_a_killed_drivers_agents_are_asked_to_end(void **state)
     close(report);
 }
 
-static void test_a_child_sees_that_its_reaper_is_gone(void **state)
+HY_TEST(test_a_child_sees_that_its_reaper_is_gone)
 {
     struct news news = {.name = "test"};
     char text[16];
     int report, status;
     pid_t reaper = fork_kept(&news, kept_child_sees_its_reaper_go, &report);
 
-    (void)state;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     read_report(report, text, sizeof text, 5);
     kill(reaper, SIGKILL);
@@ -342,13 +337,12 @@ static void end_this(void *arg, pid_t pid, const char *trial_dir)
         kill(pid, SIGKILL);
 }
 
-static void test_a_sweep_ends_what_dead_agents_left(void **state)
+HY_TEST(test_a_sweep_ends_what_dead_agents_left)
 {
     char dead[HY_MARK_MAX], live[HY_MARK_MAX];
     pid_t left, cared_for;
     int status;
 
-    (void)state;
     dead_mark(dead);
     assert_int_equal(hy_mark_format(getpid(), live), 0);
     left = spawn_marked(dead);
@@ -375,13 +369,12 @@ static __attribute__((noreturn)) void leave_a_cgroup(int report)
     _exit(0);
 }
 
-static void test_a_sweep_removes_cgroups_of_dead_agents(void **state)
+HY_TEST(test_a_sweep_removes_cgroups_of_dead_agents)
 {
     char path[PATH_MAX] = "";
     int ends[2];
     pid_t pid;
 
-    (void)state;
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     pid = fork();
     if (pid == 0)
@@ -397,11 +390,10 @@ static void test_a_sweep_removes_cgroups_of_dead_agents(void **state)
     assert_int_equal(access(path, F_OK), -1);
 }
 
-static void test_marks_are_read_strictly(void **state)
+HY_TEST(test_marks_are_read_strictly)
 {
     char mark[HY_MARK_MAX];
 
-    (void)state;
     assert_int_equal(hy_mark_format(getpid(), mark), 0);
     assert_int_equal(hy_mark_alive(mark), 1);
     assert_int_equal(hy_mark_alive("1"), -EINVAL);
@@ -415,13 +407,12 @@ static void test_marks_are_read_strictly(void **state)
     assert_int_equal(hy_mark_alive("1:99999999999-1"), 1); /* of another namespace: not known is not dead */
 }
 
-static void test_a_spared_agent_outlives_its_driver(void **state)
+HY_TEST(test_a_spared_agent_outlives_its_driver)
 {
     struct news news = {0};
     pid_t reaper, agents[2];
     int report, status;
 
-    (void)state;
     reaper = fork_kept(&news, kept_driver_spares_one, &report);
     assert_int_equal(read(report, agents, sizeof agents), sizeof agents);
     assert_int_equal(waitpid(reaper, &status, 0), reaper);
@@ -431,14 +422,13 @@ static void test_a_spared_agent_outlives_its_driver(void **state)
     close(report);
 }
 
-static void test_an_adopted_agent_ends_with_its_driver(void **state)
+HY_TEST(test_an_adopted_agent_ends_with_its_driver)
 {
     struct news news = {0};
     pid_t reaper, agent = fork();
     char text[8];
     int report, status;
 
-    (void)state;
     if (agent == 0)
         stay();
     snprintf(news.file, sizeof news.file, "%d", (int)agent);
@@ -452,14 +442,13 @@ static void test_an_adopted_agent_ends_with_its_driver(void **state)
 }
 
 /* The lock of a run is held until its last trial has ended, whoever dies first. */
-static void test_the_reaper_holds_what_its_agent_holds(void **state)
+HY_TEST(test_the_reaper_holds_what_its_agent_holds)
 {
     struct news news = {.name = "test"};
     char text[16];
     int report, status, lock;
     pid_t reaper;
 
-    (void)state;
     snprintf(news.file, sizeof news.file, "/tmp/hopyard-test-%d.lock", (int)getpid());
     write_file(news.file, "", 0600);
     lock = open(news.file, O_RDWR | O_CLOEXEC);
@@ -496,9 +485,8 @@ static int fork_a_reaper(void *arg)
     return WEXITSTATUS(status) ? -EIO : 0;
 }
 
-static void test_faults_at_the_reapers_birth(void **state)
+HY_TEST(test_faults_at_the_reapers_birth)
 {
-    (void)state;
     for (long n = 0; n < 12; n++) { /* counted in the child: no early stop */
         hy_fault_arm(HY_SEAM_SYS, n);
         assert_true(fork_a_reaper(NULL) <= 0);
@@ -509,20 +497,5 @@ static void test_faults_at_the_reapers_birth(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_reaper_ends_what_a_killed_agent_left),
-        cmocka_unit_test(test_the_reaper_removes_sockets_of_feeds_that_were_killed),
-        cmocka_unit_test(test_the_reaper_passes_signals_on_and_exits_as_its_child),
-        cmocka_unit_test(test_a_killed_drivers_agents_are_asked_to_end),
-        cmocka_unit_test(test_a_child_sees_that_its_reaper_is_gone),
-        cmocka_unit_test(test_a_spared_agent_outlives_its_driver),
-        cmocka_unit_test(test_an_adopted_agent_ends_with_its_driver),
-        cmocka_unit_test(test_the_reaper_holds_what_its_agent_holds),
-        cmocka_unit_test(test_a_sweep_ends_what_dead_agents_left),
-        cmocka_unit_test(test_a_sweep_removes_cgroups_of_dead_agents),
-        cmocka_unit_test(test_marks_are_read_strictly),
-        cmocka_unit_test(test_faults_at_the_reapers_birth),
-    };
-
-    return run_suite(argc, argv, tests, HY_COUNT(tests));
+    return run_suite(argc, argv);
 }

@@ -85,9 +85,8 @@ static void put(const char *name, const char *text)
     assert_int_equal(hy_file_write(at(name), text, strlen(text), 0644), 0);
 }
 
-static void test_both_schemes_are_registered_with_complete_tables(void **state)
+HY_TEST_WITH(test_both_schemes_are_registered_with_complete_tables, setup, teardown)
 {
-    (void)state;
     assert_int_equal(info.num_schemes, 2);
     assert_string_equal(info.ops[0].scheme, "hdfs");
     assert_string_equal(info.ops[1].scheme, "hopsfs");
@@ -98,18 +97,16 @@ static void test_both_schemes_are_registered_with_complete_tables(void **state)
     }
 }
 
-static void test_names_keep_scheme_and_host(void **state)
+HY_TEST_WITH(test_names_keep_scheme_and_host, setup, teardown)
 {
     char *name = fs->translate_name(&none, "hdfs://host:8020/a/b");
 
-    (void)state;
     assert_string_equal(name, "hdfs://host:8020/a/b");
     info.plugin_memory_free(name);
 }
 
-static void test_create_dir_needs_a_new_name_and_an_existing_parent(void **state)
+HY_TEST_WITH(test_create_dir_needs_a_new_name_and_an_existing_parent, setup, teardown)
 {
-    (void)state;
     assert_int_equal(CODE(fs->create_dir(&none, at("a/b"), status)), TF_NOT_FOUND);
     assert_int_equal(CODE(fs->create_dir(&none, at("a"), status)), TF_OK);
     assert_int_equal(CODE(fs->create_dir(&none, at("a"), status)), TF_ALREADY_EXISTS);
@@ -117,11 +114,10 @@ static void test_create_dir_needs_a_new_name_and_an_existing_parent(void **state
     assert_int_equal(CODE(fs->recursively_create_dir(&none, at("a/b/c"), status)), TF_OK);
 }
 
-static void test_undeleted_files_and_directories_are_counted(void **state)
+HY_TEST_WITH(test_undeleted_files_and_directories_are_counted, setup, teardown)
 {
     uint64_t files = 7, dirs = 7;
 
-    (void)state;
     assert_int_equal(CODE(fs->delete_recursively(&none, at("a"), &files, &dirs, status)), TF_NOT_FOUND);
     assert_int_equal(files, 0);
     assert_int_equal(dirs, 1);
@@ -134,11 +130,10 @@ static void test_undeleted_files_and_directories_are_counted(void **state)
     assert_int_equal(CODE(fs->delete_file(&none, at("f"), status)), TF_OK);
 }
 
-static void test_paths_below_a_file_do_not_exist(void **state)
+HY_TEST_WITH(test_paths_below_a_file_do_not_exist, setup, teardown)
 {
     TF_FileStatistics stats;
 
-    (void)state;
     put("f", "x");
     assert_int_equal(CODE(fs->path_exists(&none, at("f/g"), status)), TF_NOT_FOUND);
     assert_int_equal(CODE(fs->path_exists(&none, at("f"), status)), TF_OK);
@@ -147,12 +142,11 @@ static void test_paths_below_a_file_do_not_exist(void **state)
     assert_int_equal(CODE(fs->is_directory(&none, dir, status)), TF_OK);
 }
 
-static void test_reading_reports_the_end_of_the_file(void **state)
+HY_TEST_WITH(test_reading_reports_the_end_of_the_file, setup, teardown)
 {
     TF_RandomAccessFile file = {0};
     char bytes[16];
 
-    (void)state;
     put("f", "0123456789");
     assert_int_equal(CODE(fs->new_random_access_file(&none, at("f"), &file, status)), TF_OK);
     assert_int_equal(CODE(assert_int_equal(reads->read(&file, 2, 4, bytes, status), 4)), TF_OK);
@@ -167,11 +161,10 @@ static void test_reading_reports_the_end_of_the_file(void **state)
     reads->cleanup(&file);
 }
 
-static void test_a_closed_file_cannot_be_written(void **state)
+HY_TEST_WITH(test_a_closed_file_cannot_be_written, setup, teardown)
 {
     TF_WritableFile file = {0};
 
-    (void)state;
     assert_int_equal(CODE(fs->new_appendable_file(&none, at("f"), &file, status)), TF_OK);
     assert_int_equal(CODE(writes->append(&file, "abc", 3, status)), TF_OK);
     assert_int_equal(CODE(assert_int_equal(writes->tell(&file, status), 3)), TF_OK);
@@ -184,11 +177,10 @@ static void test_a_closed_file_cannot_be_written(void **state)
     writes->cleanup(&file);
 }
 
-static void test_braces_in_a_pattern_match_themselves(void **state)
+HY_TEST_WITH(test_braces_in_a_pattern_match_themselves, setup, teardown)
 {
     char **found;
 
-    (void)state;
     put("a", "");
     put("b", "");
     put("{a,b}", "");
@@ -238,31 +230,13 @@ static int use_all_functions(void *arg)
     return is_well ? 0 : -ENOMEM;
 }
 
-static void test_out_of_memory_is_an_error_without_leaks(void **state)
+HY_TEST_WITH(test_out_of_memory_is_an_error_without_leaks, setup, teardown)
 {
     char name[8];
 
-    (void)state;
     for (int i = 0; i < 100; i++) {
         snprintf(name, sizeof(name), "f%d", i);
         put(name, "");
     }
     hy_each_fault(HY_SEAM_ALLOC, use_all_functions, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        TEST(test_both_schemes_are_registered_with_complete_tables),
-        TEST(test_names_keep_scheme_and_host),
-        TEST(test_create_dir_needs_a_new_name_and_an_existing_parent),
-        TEST(test_undeleted_files_and_directories_are_counted),
-        TEST(test_paths_below_a_file_do_not_exist),
-        TEST(test_reading_reports_the_end_of_the_file),
-        TEST(test_a_closed_file_cannot_be_written),
-        TEST(test_braces_in_a_pattern_match_themselves),
-        TEST(test_out_of_memory_is_an_error_without_leaks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,11 +26,10 @@ static void *use(void *arg)
     return NULL;
 }
 
-static void test_freed_memory_is_reused(void **state)
+HY_TEST(test_freed_memory_is_reused)
 {
     void *before, *after;
 
-    (void)state;
     before = hy_memory_alloc(1 << 20);
     assert_non_null(before);
     assert_int_equal((uintptr_t)before % 64, 0);
@@ -45,12 +44,11 @@ static void test_freed_memory_is_reused(void **state)
 }
 
 /* The leak check at exit finds blocks that are neither cached nor freed. */
-static void test_the_cache_is_bounded(void **state)
+HY_TEST(test_the_cache_is_bounded)
 {
     static const size_t sizes[] = {1, 1000, 100 << 10, 3 << 20, 8 << 20, 9 << 20};
     static void *all[MANY];
 
-    (void)state;
     for (size_t k = 0; k < HY_COUNT(sizes); k++) {
         for (int i = 0; i < MANY; i++) {
             all[i] = hy_memory_alloc(sizes[k]);
@@ -62,25 +60,13 @@ static void test_the_cache_is_bounded(void **state)
     assert_null(hy_memory_alloc(SIZE_MAX - 10));
 }
 
-static void test_threads_get_different_memory(void **state)
+HY_TEST(test_threads_get_different_memory)
 {
     static const size_t sizes[THREADS] = {200 << 10, 200 << 10, 300 << 10, 1 << 20};
     pthread_t threads[THREADS];
 
-    (void)state;
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, use, (void *)(uintptr_t)&sizes[i]), 0);
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_freed_memory_is_reused),
-        cmocka_unit_test(test_the_cache_is_bounded),
-        cmocka_unit_test(test_threads_get_different_memory),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

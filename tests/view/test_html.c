@@ -107,11 +107,10 @@ static void assert_one_line(const char *html)
     assert_null(strstr(html, "\xc2\x85"));
 }
 
-static void test_a_fragment_is_one_line_with_the_texts_of_the_table(void **state)
+HY_TEST(test_a_fragment_is_one_line_with_the_texts_of_the_table)
 {
     hy_cleanup_free char *html = html_after(update(2, 3));
 
-    (void)state;
     assert_one_line(html);
     assert_well_formed(html);
     assert_non_null(strstr(html, "run 3"));
@@ -130,14 +129,13 @@ static void test_a_fragment_is_one_line_with_the_texts_of_the_table(void **state
     assert_non_null(strstr(html, "exit status 1"));
 }
 
-static void test_a_fragment_has_no_external_references_and_no_colors(void **state)
+HY_TEST(test_a_fragment_has_no_external_references_and_no_colors)
 {
     static const char *const foreign[] = {"<script", "<style", "<img", "<link", "url(", "@import", "http",
                                           "onclick", "color:#", "rgb("};
     Hy__Update *u = update(2, 3);
     hy_cleanup_free char *html = html_after(u);
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(foreign); i++)
         assert_null(strstr(html, foreign[i]));
     assert_non_null(strstr(html, "currentColor"));
@@ -147,12 +145,11 @@ static void test_a_fragment_has_no_external_references_and_no_colors(void **stat
 #define TAMED                                                                                                \
     "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;amp;\\n\\r\\t\\x1b[2J\\x7f\\xff\\xc3&lt;b&gt;"
 
-static void test_user_text_is_escaped(void **state)
+HY_TEST(test_user_text_is_escaped)
 {
     Hy__Update *u = update(1, 2);
     hy_cleanup_free char *html = NULL;
 
-    (void)state;
     set(&u->name, EVIL);
     set(&u->metric, EVIL);
     set(&u->message, EVIL);
@@ -175,12 +172,11 @@ static void test_user_text_is_escaped(void **state)
     assert_true(count_of(html, TAMED) >= 4); /* name, reason, logs, note */
 }
 
-static void test_user_text_cannot_leave_its_cell(void **state)
+HY_TEST(test_user_text_cannot_leave_its_cell)
 {
     Hy__Update *u = update(1, 1);
     hy_cleanup_free char *html = NULL;
 
-    (void)state;
     set(&u->running[0]->params, "{\"<i>\": \"</td></table><iframe src=x>\", \"b\": 1}");
     html = html_after(u);
     assert_well_formed(html);
@@ -188,19 +184,18 @@ static void test_user_text_cannot_leave_its_cell(void **state)
     assert_non_null(strstr(html, ">&lt;/td&gt;&lt;/table&gt;&lt;iframe src=x&gt;</td>"));
 }
 
-static void test_invisible_characters_are_escaped(void **state)
+HY_TEST(test_invisible_characters_are_escaped)
 {
     Hy__Update *u = update(0, 0);
     hy_cleanup_free char *html = NULL;
 
-    (void)state;
     set(&u->name, "a\u202eb\u2028c\u2066d\u200fe\xc2\x85" "f grün 中文 😀");
     html = html_after(u);
     assert_one_line(html);
     assert_non_null(strstr(html, "a\\u202eb\\u2028c\\u2066d\\u200fe\\xc2\\x85f grün 中文 😀"));
 }
 
-static void test_only_a_web_address_becomes_a_link(void **state)
+HY_TEST(test_only_a_web_address_becomes_a_link)
 {
     static const struct {
         const char *address;
@@ -210,7 +205,6 @@ static void test_only_a_web_address_becomes_a_link(void **state)
         {" http://x", 0},               {"data:text/html,x", 0},       {"", 0},
     };
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         Hy__Update *u = update(1, 1);
         hy_cleanup_free char *html = NULL;
@@ -224,7 +218,7 @@ static void test_only_a_web_address_becomes_a_link(void **state)
     }
 }
 
-static void test_the_bar_is_full_only_when_all_have_ended(void **state)
+HY_TEST(test_the_bar_is_full_only_when_all_have_ended)
 {
     static const struct {
         int64_t total;
@@ -233,7 +227,6 @@ static void test_the_bar_is_full_only_when_all_have_ended(void **state)
     } cases[] = {{0, 0, "width:100.0%"}, {10000, 9998, "width:99.5%"}, {10000, 9999, "width:100.0%"},
                  {4, 0, "width:25.0%"},  {-1, 5, NULL}};
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         Hy__Update *u = update(0, 0);
         hy_cleanup_free char *html = NULL;
@@ -248,13 +241,12 @@ static void test_the_bar_is_full_only_when_all_have_ended(void **state)
     }
 }
 
-static void test_the_fragment_of_a_large_run_is_small(void **state)
+HY_TEST(test_the_fragment_of_a_large_run_is_small)
 {
     struct hy_live_view board = {0};
     hy_cleanup_free char *html = NULL;
     char message[20001];
 
-    (void)state;
     memset(message, '<', sizeof message - 1);
     message[sizeof message - 1] = '\0';
     for (uint64_t i = 0; i < 300; i++) {
@@ -274,12 +266,11 @@ static void test_the_fragment_of_a_large_run_is_small(void **state)
     hy_live_view_done(&board);
 }
 
-static void test_only_the_newest_notes_are_kept_without_duplicates(void **state)
+HY_TEST(test_only_the_newest_notes_are_kept_without_duplicates)
 {
     struct hy_live_view board = {0};
     hy_cleanup_free char *html = NULL;
 
-    (void)state;
     assert_int_equal(hy_live_view_take(&board, update(0, 0), 0), 0);
     for (int i = 0; i < 2 * (HY_LIVE_VIEW_NOTES + 1); i++) {
         char text[20];
@@ -293,11 +284,10 @@ static void test_only_the_newest_notes_are_kept_without_duplicates(void **state)
     hy_live_view_done(&board);
 }
 
-static void test_the_last_fragment_contains_the_log_directory(void **state)
+HY_TEST(test_the_last_fragment_contains_the_log_directory)
 {
     hy_cleanup_free char *html = html_after(last_update());
 
-    (void)state;
     assert_one_line(html);
     assert_well_formed(html);
     assert_non_null(strstr(html, "✓ done"));
@@ -307,33 +297,18 @@ static void test_the_last_fragment_contains_the_log_directory(void **state)
     assert_null(strstr(html, "about"));
 }
 
-static void test_there_is_no_fragment_before_the_first_update(void **state)
+HY_TEST(test_there_is_no_fragment_before_the_first_update)
 {
     struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
 
-    (void)state;
     hy_out_init(&out, &hy_html_style);
     assert_int_equal(hy_live_view_html(&board, &out, 0), 0);
     assert_string_equal(text_of(&out), "");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_fragment_is_one_line_with_the_texts_of_the_table),
-        cmocka_unit_test(test_a_fragment_has_no_external_references_and_no_colors),
-        cmocka_unit_test(test_user_text_is_escaped),
-        cmocka_unit_test(test_user_text_cannot_leave_its_cell),
-        cmocka_unit_test(test_invisible_characters_are_escaped),
-        cmocka_unit_test(test_only_a_web_address_becomes_a_link),
-        cmocka_unit_test(test_the_bar_is_full_only_when_all_have_ended),
-        cmocka_unit_test(test_the_fragment_of_a_large_run_is_small),
-        cmocka_unit_test(test_only_the_newest_notes_are_kept_without_duplicates),
-        cmocka_unit_test(test_the_last_fragment_contains_the_log_directory),
-        cmocka_unit_test(test_there_is_no_fragment_before_the_first_update),
-    };
-
     begin_plain();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return hy_run_tests(argc > 1 ? argv[1] : NULL, NULL, NULL);
 }

@@ -16,11 +16,10 @@
 
 /* ---- text ------------------------------------------------------------------------- */
 
-static void test_widths_count_columns_not_bytes(void **state)
+HY_TEST(test_widths_count_columns_not_bytes)
 {
     int columns;
 
-    (void)state;
     assert_int_equal(hy_columns("abc", 3), 3);
     assert_int_equal(hy_columns("grün", strlen("grün")), 4);
     assert_int_equal(hy_columns("中文", strlen("中文")), 4);
@@ -31,11 +30,10 @@ static void test_widths_count_columns_not_bytes(void **state)
     assert_int_equal(hy_fit("ab", 2, 0, &columns), 0);
 }
 
-static void test_cut_text_ends_in_an_ellipsis_within_its_columns(void **state)
+HY_TEST(test_cut_text_ends_in_an_ellipsis_within_its_columns)
 {
     hy_cleanup_out struct hy_out out = {0};
 
-    (void)state;
     hy_out_init(&out, &fancy80);
     assert_int_equal(hy_out_cut(&out, "abcdef", 6, 4), 4);
     hy_out_str(&out, "|");
@@ -62,12 +60,11 @@ static struct hy_text_table *sample_grid(void)
     return g;
 }
 
-static void test_a_text_table_aligns_its_columns_and_escapes_its_cells(void **state)
+HY_TEST(test_a_text_table_aligns_its_columns_and_escapes_its_cells)
 {
     hy_cleanup_text_table struct hy_text_table *g = sample_grid();
     hy_cleanup_out struct hy_out out = {0};
 
-    (void)state;
     hy_out_init(&out, &ascii80);
     assert_int_equal(hy_text_table_render(g, &out, true), 0);
     assert_string_equal(text_of(&out), " #  name                      note\n"
@@ -75,7 +72,7 @@ static void test_a_text_table_aligns_its_columns_and_escapes_its_cells(void **st
                                        "12  a long name of grün 中文  evil\\x1b[2J\\n\n");
 }
 
-static void test_a_text_table_cuts_the_widest_column_before_dropping_columns(void **state)
+HY_TEST(test_a_text_table_cuts_the_widest_column_before_dropping_columns)
 {
     static const struct {
         int width;
@@ -87,7 +84,6 @@ static void test_a_text_table_cuts_the_widest_column_before_dropping_columns(voi
         {6, " 1  s~\n12  a~\n"},
     };
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         hy_cleanup_text_table struct hy_text_table *g = sample_grid();
         hy_cleanup_out struct hy_out out = {0};
@@ -99,12 +95,11 @@ static void test_a_text_table_cuts_the_widest_column_before_dropping_columns(voi
     }
 }
 
-static void test_a_redrawn_text_table_keeps_its_widths(void **state)
+HY_TEST(test_a_redrawn_text_table_keeps_its_widths)
 {
     struct hy_text_table_layout memory = {0};
     hy_cleanup_out struct hy_out out = {0};
 
-    (void)state;
     hy_out_init(&out, &ascii80);
     for (int i = 0; i < 2; i++) {
         hy_cleanup_text_table struct hy_text_table *g = hy_text_table_new();
@@ -126,12 +121,11 @@ static void free_update(Hy__Update *u)
     hy__update__free_unpacked(u, &hy_proto_memory);
 }
 
-static void test_the_live_table_shows_running_and_recently_ended_trials(void **state)
+HY_TEST(test_the_live_table_shows_running_and_recently_ended_trials)
 {
     struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
 
-    (void)state;
     hy_out_init(&out, &ascii80);
     assert_int_equal(hy_live_view_take(&board, update(2, 3), 1000), 0);
     assert_int_equal(hy_live_view_text(&board, &out, 2000, 0, NULL), 0);
@@ -157,12 +151,11 @@ static Hy__Update *update_with_tensorboard(const char *address)
     return u;
 }
 
-static void test_the_live_table_shows_the_address_of_tensorboard(void **state)
+HY_TEST(test_the_live_table_shows_the_address_of_tensorboard)
 {
     struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
 
-    (void)state;
     hy_out_init(&out, &ascii80);
     assert_int_equal(hy_live_view_take(&board, update_with_tensorboard("http://127.0.0.1:41234/\033"), 1000), 0);
     assert_int_equal(hy_live_view_text(&board, &out, 1000, 0, NULL), 0);
@@ -170,12 +163,11 @@ static void test_the_live_table_shows_the_address_of_tensorboard(void **state)
     hy_live_view_done(&board);
 }
 
-static void test_each_tensorboard_address_is_printed_once(void **state)
+HY_TEST(test_each_tensorboard_address_is_printed_once)
 {
     static const char *const addresses[] = {"", "http://127.0.0.1:1/", "http://127.0.0.1:1/", "",
                                             "http://127.0.0.1:2/"};
 
-    (void)state;
     for (int json = 0; json < 2; json++) {
         struct hy_run_lines teller = {.json = json};
         hy_cleanup_out struct hy_out out = {0};
@@ -196,12 +188,11 @@ static void test_each_tensorboard_address_is_printed_once(void **state)
     }
 }
 
-static void test_the_live_table_uses_symbols_and_colors_if_supported(void **state)
+HY_TEST(test_the_live_table_uses_symbols_and_colors_if_supported)
 {
     struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
 
-    (void)state;
     hy_out_init(&out, &fancy80);
     assert_int_equal(hy_live_view_take(&board, update(1, 1), 0), 0);
     assert_int_equal(hy_live_view_text(&board, &out, 0, 0, "Stop?"), 0);
@@ -232,9 +223,8 @@ static int visible(const char *line, size_t n)
     return columns;
 }
 
-static void test_no_frame_is_larger_than_its_terminal(void **state)
+HY_TEST(test_no_frame_is_larger_than_its_terminal)
 {
-    (void)state;
     for (int width = 1; width <= 130; width += 3)
         for (int height = 2; height <= 40; height += 5) {
             struct hy_style style = {
@@ -258,12 +248,11 @@ static void test_no_frame_is_larger_than_its_terminal(void **state)
         }
 }
 
-static void test_a_trial_that_ended_twice_is_shown_once(void **state)
+HY_TEST(test_a_trial_that_ended_twice_is_shown_once)
 {
     struct hy_live_view board = {0};
     Hy__Update *again = update(0, 0);
 
-    (void)state;
     assert_int_equal(hy_live_view_take(&board, update(0, 3), 0), 0);
     again->ended[again->n_ended++] = trial(2, "failed", NAN, "second time");
     assert_int_equal(hy_live_view_take(&board, again, 0), 0);
@@ -274,11 +263,10 @@ static void test_a_trial_that_ended_twice_is_shown_once(void **state)
     hy_live_view_done(&board);
 }
 
-static void test_a_live_view_keeps_only_the_newest_trials(void **state)
+HY_TEST(test_a_live_view_keeps_only_the_newest_trials)
 {
     struct hy_live_view board = {0};
 
-    (void)state;
     for (uint64_t i = 1; i <= 300; i++) {
         Hy__Update *u = update(0, 0);
 
@@ -293,12 +281,11 @@ static void test_a_live_view_keeps_only_the_newest_trials(void **state)
     hy_live_view_done(&board);
 }
 
-static void test_the_summary_shows_result_failures_and_next_commands(void **state)
+HY_TEST(test_the_summary_shows_result_failures_and_next_commands)
 {
     struct hy_live_view board = {0};
     hy_cleanup_out struct hy_out out = {0};
 
-    (void)state;
     hy_out_init(&out, &ascii80);
     assert_int_equal(hy_live_view_summary(&board, &out), 0); /* without an update */
     assert_int_equal(hy_live_view_take(&board, last_update(), 0), 0);
@@ -314,13 +301,12 @@ static void test_the_summary_shows_result_failures_and_next_commands(void **stat
 
 /* ---- lines for pipes and programs ------------------------------------------------------ */
 
-static void test_a_pipe_gets_one_line_per_trial(void **state)
+HY_TEST(test_a_pipe_gets_one_line_per_trial)
 {
     struct hy_run_lines teller = {.seed = 7};
     hy_cleanup_out struct hy_out out = {0};
     Hy__Update *first = update(1, 2), *last = last_update();
 
-    (void)state;
     free(first->ended[1]->params);
     first->ended[1]->params = copy("{\"lr\": 0.02, \"act\": \"a\\nb\\u001b\"}");
     hy_out_init(&out, &bare);
@@ -343,13 +329,12 @@ static void test_a_pipe_gets_one_line_per_trial(void **state)
     free_update(last);
 }
 
-static void test_a_reconnected_client_prints_nothing_twice(void **state)
+HY_TEST(test_a_reconnected_client_prints_nothing_twice)
 {
     struct hy_run_lines teller = {.ended = 3, .skip = 3, .begun = true};
     hy_cleanup_out struct hy_out out = {0};
     Hy__Update *two = update(0, 2), *more = update(0, 2);
 
-    (void)state;
     hy_out_init(&out, &bare);
     assert_int_equal(hy_run_lines_update(&teller, two, &out), 0);
     assert_string_equal(text_of(&out), "");
@@ -359,7 +344,7 @@ static void test_a_reconnected_client_prints_nothing_twice(void **state)
     free_update(more);
 }
 
-static void test_json_lines_are_one_object_per_line(void **state)
+HY_TEST(test_json_lines_are_one_object_per_line)
 {
     static const char *const events[] = {"run", "trial", "trial", "note", "end"};
     struct hy_run_lines teller = {.json = true, .seed = 7};
@@ -367,7 +352,6 @@ static void test_json_lines_are_one_object_per_line(void **state)
     Hy__Update *u = last_update();
     const char *line;
 
-    (void)state;
     u->ended[1]->value = NAN;
     u->n_notes = 1;
     u->notes = calloc(1, sizeof *u->notes);
@@ -398,11 +382,10 @@ static void test_json_lines_are_one_object_per_line(void **state)
     free_update(u);
 }
 
-static void test_the_exit_status_follows_the_state_of_the_run(void **state)
+HY_TEST(test_the_exit_status_follows_the_state_of_the_run)
 {
     Hy__Update u = HY__UPDATE__INIT;
 
-    (void)state;
     u.state = (char *)"done";
     assert_int_equal(hy_exit_status(&u, 0), HY_EXIT_OK);
     u.failed = 1;
@@ -420,12 +403,11 @@ static void test_the_exit_status_follows_the_state_of_the_run(void **state)
 #define BEGIN "\033[?2026h\033[?25l\r"
 #define END "\033[J\033[?2026l"
 
-static void test_a_frame_replaces_the_last_one(void **state)
+HY_TEST(test_a_frame_replaces_the_last_one)
 {
     struct hy_screen screen = {.keys = -1};
     hy_cleanup_out struct hy_out out = {0};
 
-    (void)state;
     hy_out_init(&out, &ascii80);
     hy_screen_compose(&screen, "one\ntwo\n", 8, 80, &out);
     assert_string_equal(text_of(&out), BEGIN "one\033[K\ntwo\033[K" END);
@@ -437,13 +419,12 @@ static void test_a_frame_replaces_the_last_one(void **state)
     assert_string_equal(text_of(&out), BEGIN END);
 }
 
-static void test_wrapped_lines_of_a_narrower_terminal_are_erased(void **state)
+HY_TEST(test_wrapped_lines_of_a_narrower_terminal_are_erased)
 {
     struct hy_screen screen = {.keys = -1};
     hy_cleanup_out struct hy_out out = {0};
     const char *frame = "\033[31mtwelve \033[0mlong\n\nx\n";
 
-    (void)state;
     hy_out_init(&out, &fancy80);
     hy_screen_compose(&screen, frame, strlen(frame), 80, &out);
     hy_buf_clear(&out.buf);
@@ -460,12 +441,11 @@ static size_t log_text(const struct hy_log_format *l, struct hy_out *out, const 
     return hy_log_format_append(l, out, 7, false, (const uint8_t *)bytes, strlen(bytes), last, full);
 }
 
-static void test_lines_of_several_trials_start_with_their_number(void **state)
+HY_TEST(test_lines_of_several_trials_start_with_their_number)
 {
     struct hy_log_format l = {.prefix = true, .digits = 3};
     hy_cleanup_out struct hy_out out = {0};
 
-    (void)state;
     hy_out_init(&out, &bare);
     assert_int_equal(log_text(&l, &out, "one\n\ntw", false, false), 5); /* waits for the rest of the line */
     assert_int_equal(log_text(&l, &out, "two", true, false), 3);
@@ -474,25 +454,23 @@ static void test_lines_of_several_trials_start_with_their_number(void **state)
     assert_string_equal(text_of(&out), "  7 | one\n  7 | \n  7 | two\n  7 | too long\n 12 ! \033\n");
 }
 
-static void test_bytes_are_unchanged_in_a_pipe(void **state)
+HY_TEST(test_bytes_are_unchanged_in_a_pipe)
 {
     struct hy_log_format l = {0};
     hy_cleanup_out struct hy_out out = {0};
     const uint8_t bytes[] = {0, 0xff, '\r', 0xc3};
 
-    (void)state;
     hy_out_init(&out, &bare);
     assert_int_equal(hy_log_format_append(&l, &out, 1, false, bytes, sizeof bytes, false, false), sizeof bytes);
     assert_int_equal(out.buf.len, sizeof bytes);
     assert_memory_equal(hy_buf_bytes(&out.buf), bytes, sizeof bytes);
 }
 
-static void test_unprintable_bytes_are_escaped_for_a_terminal(void **state)
+HY_TEST(test_unprintable_bytes_are_escaped_for_a_terminal)
 {
     struct hy_log_format l = {.escape = true};
     hy_cleanup_out struct hy_out out = {0};
 
-    (void)state;
     hy_out_init(&out, &ascii80);
     assert_int_equal(log_text(&l, &out, "a\033[2J\tb\r\n10%\r20%\rgr\xc3", false, false), 19);
     assert_int_equal(log_text(&l, &out, "\xc3\xbcn\xff", false, false),
@@ -503,7 +481,7 @@ static void test_unprintable_bytes_are_escaped_for_a_terminal(void **state)
 
 /* ---- texts ------------------------------------------------------------------------------------ */
 
-static void test_commands_are_quoted_for_a_shell(void **state)
+HY_TEST(test_commands_are_quoted_for_a_shell)
 {
     hy_cleanup_free char *text =
         hy_command_text("[\"./train\", \"--lr\", \"{lr}\", \"a b\", \"it's\", \"\"]");
@@ -512,7 +490,6 @@ static void test_commands_are_quoted_for_a_shell(void **state)
     hy_cleanup_free char *params =
         hy_json_params("{\"lr\": 0.001, \"n\": 3, \"act\": \"relu\", \"on\": true}", false);
 
-    (void)state;
     assert_string_equal(text, "./train --lr {lr} 'a b' 'it'\\''s' ''");
     assert_string_equal(none, "");
     assert_string_equal(versions, "a 1, b 2");
@@ -531,7 +508,7 @@ static Hy__TrialView *nested_trial(void)
     return t;
 }
 
-static void test_nested_parameters_are_shown_as_compact_json(void **state)
+HY_TEST(test_nested_parameters_are_shown_as_compact_json)
 {
     static const char *const cells[] = {"[64,[1.0,0.1]]", "{\"a b\":\"c\",\"d\":{}}", "null", " 1 ", "false"};
     struct hy_trial_table_options look = {.metric = "accuracy", .titles = true};
@@ -541,7 +518,6 @@ static void test_nested_parameters_are_shown_as_compact_json(void **state)
     Hy__TrialView *t = nested_trial();
     const Hy__TrialView *trials[] = {t};
 
-    (void)state;
     assert_string_equal(line, "l=[64,[1.0,0.1]] o={\"a b\":\"c\",\"d\":{}} n=null t=1 e= on=false");
     hy_out_init(&columns, &wide);
     hy_out_init(&pipe, &bare);
@@ -555,13 +531,12 @@ static void test_nested_parameters_are_shown_as_compact_json(void **state)
     hy__trial_view__free_unpacked(t, NULL);
 }
 
-static void test_nested_parameters_are_unchanged_in_json(void **state)
+HY_TEST(test_nested_parameters_are_unchanged_in_json)
 {
     hy_cleanup_out struct hy_out out = {0};
     Hy__TrialView *t = nested_trial();
     json_t *got, *want = json_loads(NESTED, 0, NULL);
 
-    (void)state;
     hy_out_init(&out, &bare);
     hy_json_take(&out, hy_json_trial(t, "accuracy"));
     assert_non_null(strstr(text_of(&out), NESTED)); /* 1.0 stays a real number, "1" a string */
@@ -572,11 +547,10 @@ static void test_nested_parameters_are_unchanged_in_json(void **state)
     hy__trial_view__free_unpacked(t, NULL);
 }
 
-static void test_ages_are_rounded_down(void **state)
+HY_TEST(test_ages_are_rounded_down)
 {
     char text[40];
 
-    (void)state;
     assert_string_equal(hy_format_age(0, 59999, text, sizeof text), "59s ago");
     assert_string_equal(hy_format_age(0, 3599999, text, sizeof text), "59m ago");
     assert_string_equal(hy_format_age(0, 86399999, text, sizeof text), "23h ago");
@@ -584,37 +558,8 @@ static void test_ages_are_rounded_down(void **state)
     assert_string_equal(hy_format_age(5000, 0, text, sizeof text), "0s ago");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_widths_count_columns_not_bytes),
-        cmocka_unit_test(test_cut_text_ends_in_an_ellipsis_within_its_columns),
-        cmocka_unit_test(test_a_text_table_aligns_its_columns_and_escapes_its_cells),
-        cmocka_unit_test(test_a_text_table_cuts_the_widest_column_before_dropping_columns),
-        cmocka_unit_test(test_a_redrawn_text_table_keeps_its_widths),
-        cmocka_unit_test(test_the_live_table_shows_running_and_recently_ended_trials),
-        cmocka_unit_test(test_the_live_table_shows_the_address_of_tensorboard),
-        cmocka_unit_test(test_each_tensorboard_address_is_printed_once),
-        cmocka_unit_test(test_the_live_table_uses_symbols_and_colors_if_supported),
-        cmocka_unit_test(test_no_frame_is_larger_than_its_terminal),
-        cmocka_unit_test(test_a_trial_that_ended_twice_is_shown_once),
-        cmocka_unit_test(test_a_live_view_keeps_only_the_newest_trials),
-        cmocka_unit_test(test_the_summary_shows_result_failures_and_next_commands),
-        cmocka_unit_test(test_a_pipe_gets_one_line_per_trial),
-        cmocka_unit_test(test_a_reconnected_client_prints_nothing_twice),
-        cmocka_unit_test(test_json_lines_are_one_object_per_line),
-        cmocka_unit_test(test_the_exit_status_follows_the_state_of_the_run),
-        cmocka_unit_test(test_a_frame_replaces_the_last_one),
-        cmocka_unit_test(test_wrapped_lines_of_a_narrower_terminal_are_erased),
-        cmocka_unit_test(test_lines_of_several_trials_start_with_their_number),
-        cmocka_unit_test(test_bytes_are_unchanged_in_a_pipe),
-        cmocka_unit_test(test_unprintable_bytes_are_escaped_for_a_terminal),
-        cmocka_unit_test(test_commands_are_quoted_for_a_shell),
-        cmocka_unit_test(test_nested_parameters_are_shown_as_compact_json),
-        cmocka_unit_test(test_nested_parameters_are_unchanged_in_json),
-        cmocka_unit_test(test_ages_are_rounded_down),
-    };
-
     begin_plain();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return hy_run_tests(argc > 1 ? argv[1] : NULL, NULL, NULL);
 }

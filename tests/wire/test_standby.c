@@ -63,7 +63,7 @@ static void close_two(const int fds[2])
     close(fds[1]);
 }
 
-static void test_an_agent_is_handed_over_with_a_log_and_a_lock(void **state)
+HY_TEST_WITH(test_an_agent_is_handed_over_with_a_log_and_a_lock, make_dir, remove_dir)
 {
     hy_cleanup_free char *path = NULL;
     uint8_t key[HY_KEY_SIZE];
@@ -71,7 +71,6 @@ static void test_an_agent_is_handed_over_with_a_log_and_a_lock(void **state)
     int socket = hy_standby_open(CLIENT, "key", &path), given[2], taken[2], pidfd;
     struct stat root, seen;
 
-    (void)state;
     assert_true(socket >= 0);
     open_two(given);
     assert_int_equal(hy_standby_receive(socket, &got, taken), -EAGAIN);
@@ -91,14 +90,13 @@ static void test_an_agent_is_handed_over_with_a_log_and_a_lock(void **state)
     unlink(path);
 }
 
-static void test_another_key_or_client_is_refused_and_outdated_agents_are_asked_to_exit(void **state)
+HY_TEST_WITH(test_another_key_or_client_is_refused_and_outdated_agents_are_asked_to_exit, make_dir, remove_dir)
 {
     hy_cleanup_free char *path = NULL;
     uint8_t key[HY_KEY_SIZE];
     Hy__Handover sent = order(key), *got = NULL;
     int socket = hy_standby_open(CLIENT, "key", &path), given[2], taken[2];
 
-    (void)state;
     open_two(given);
     assert_int_equal(hy_standby_take("4712:1", "key", &sent, given), -ENOENT);
     assert_int_equal(hy_standby_receive(socket, &got, taken), -EAGAIN);
@@ -111,14 +109,13 @@ static void test_another_key_or_client_is_refused_and_outdated_agents_are_asked_
     unlink(path);
 }
 
-static void test_a_stale_socket_is_not_used(void **state)
+HY_TEST_WITH(test_a_stale_socket_is_not_used, make_dir, remove_dir)
 {
     hy_cleanup_free char *path = NULL;
     uint8_t key[HY_KEY_SIZE];
     Hy__Handover sent = order(key);
     int given[2];
 
-    (void)state;
     open_two(given);
     assert_int_equal(hy_standby_take(CLIENT, "key", &sent, given), -ENOENT);
     close(hy_standby_open(CLIENT, "key", &path));
@@ -140,7 +137,7 @@ static void send_bytes(const char *path, const void *bytes, size_t n)
     close(fd);
 }
 
-static void test_invalid_messages_are_refused(void **state)
+HY_TEST_WITH(test_invalid_messages_are_refused, make_dir, remove_dir)
 {
     static uint8_t much[8000];
     hy_cleanup_free char *path = NULL;
@@ -149,7 +146,6 @@ static void test_invalid_messages_are_refused(void **state)
     int socket = hy_standby_open(CLIENT, "key", &path), taken[2];
     size_t n = hy__handover__pack(&h, bytes);
 
-    (void)state;
     for (size_t cut = 0; cut <= n; cut++) { /* even the complete message lacks the descriptors */
         if (cut == 1)
             continue;
@@ -180,13 +176,12 @@ static int send_as_another_user(const char *path)
     return waitpid(pid, &status, 0) == pid ? WEXITSTATUS(status) : -1;
 }
 
-static void test_messages_of_another_user_are_refused(void **state)
+HY_TEST_WITH(test_messages_of_another_user_are_refused, make_dir, remove_dir)
 {
     hy_cleanup_free char *path = NULL, *runtime_dir = NULL;
     Hy__Handover *got = NULL;
     int socket, taken[2];
 
-    (void)state;
     hy_need_root("to become another user");
     socket = hy_standby_open(CLIENT, "key", &path);
     runtime_dir = hy_asprintf("%s/hopyard", dir);
@@ -208,14 +203,13 @@ static void count(void *arg, const struct hy_standby *s)
     ++*found;
 }
 
-static void test_all_agents_on_standby_are_listed(void **state)
+HY_TEST_WITH(test_all_agents_on_standby_are_listed, make_dir, remove_dir)
 {
     static const char *const invalid[] = {"standby-1-2-3.sock", "standby-4711-0000000000000001--5.sock",
                                           "standby-.sock", "standby-4711-00000000000000010-5.sock"};
     hy_cleanup_free char *path = NULL;
     int socket = hy_standby_open(CLIENT, "key", &path), found = 0;
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(invalid); i++) {
         hy_cleanup_free char *other = hy_asprintf("%s/hopyard/%s", dir, invalid[i]);
 
@@ -225,20 +219,4 @@ static void test_all_agents_on_standby_are_listed(void **state)
     assert_int_equal(found, 1);
     close(socket);
     unlink(path);
-}
-
-#define T(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        T(test_an_agent_is_handed_over_with_a_log_and_a_lock),
-        T(test_another_key_or_client_is_refused_and_outdated_agents_are_asked_to_exit),
-        T(test_a_stale_socket_is_not_used),
-        T(test_invalid_messages_are_refused),
-        T(test_messages_of_another_user_are_refused),
-        T(test_all_agents_on_standby_are_listed),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A part of test_wire.c: limits of agents. e2e/test_hostile_agents.py tests how the driver enforces them. */
+/* Limits of agents. e2e/test_hostile_agents.py tests how the driver enforces them. */
 #include "support.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ static const char *output_exceeds(const char *path, uint64_t offset, uint64_t si
     return exceeds(&m);
 }
 
-static void test_offsets_and_sizes_of_files_are_bounded(void **state)
+HY_TEST(test_offsets_and_sizes_of_files_are_bounded)
 {
     static const struct {
         uint64_t offset, size;
@@ -46,7 +46,6 @@ static void test_offsets_and_sizes_of_files_are_bounded(void **state)
         {1, UINT64_MAX, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(cases); i++)
         assert_int_equal(!output_exceeds("file", cases[i].offset, cases[i].size, 1), cases[i].fine);
     assert_non_null(output_exceeds("file", 0, 0, 0));
@@ -54,13 +53,12 @@ static void test_offsets_and_sizes_of_files_are_bounded(void **state)
     assert_non_null(output_exceeds("file", 0, 0, HY_AGENT_STREAMS_END));
 }
 
-static void test_paths_of_files_are_bounded(void **state)
+HY_TEST(test_paths_of_files_are_bounded)
 {
     static const char *const fine[] = {"a", "a/b", ".a", "a..", "..a/b", "a b/\n", "..."};
     static const char *const wrong[] = {"", "/", "/a", "a/", "a//b", ".", "..", "./a", "a/.", "../a", "a/../b", "a/.."};
     char text[HY_PATH_LIMIT + 2];
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(fine); i++)
         assert_null(hy_limits_check_path(fine[i]));
     for (size_t i = 0; i < HY_COUNT(wrong); i++)
@@ -84,14 +82,13 @@ static void test_paths_of_files_are_bounded(void **state)
     assert_null(hy_limits_check_path(text));
 }
 
-static void test_names_and_counts_of_values_are_bounded(void **state)
+HY_TEST(test_names_and_counts_of_values_are_bounded)
 {
     static Hy__Metric metric, *list[HY_VALUES_LIMIT + 1];
     char name[HY_NAME_LIMIT + 2];
     Hy__Report r = HY__REPORT__INIT;
     Hy__Control m = HY__CONTROL__INIT;
 
-    (void)state;
     hy__metric__init(&metric);
     metric.name = name;
     memset(name, 'n', sizeof name);

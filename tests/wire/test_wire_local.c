@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A part of test_wire.c: local sockets, between processes of one user. */
-#ifndef HY_TESTS_WIRE_LOCAL_H
-#define HY_TESTS_WIRE_LOCAL_H
-
+/* Local sockets, between processes of one user. */
 #include <stdatomic.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
 #include "wire_echo_server.h"
 
-static void test_local_messages_of_every_size_are_echoed(void **state)
+HY_TEST_WITH(test_local_messages_of_every_size_are_echoed, NULL, log_restore)
 {
     struct echo_server r;
     struct stat st;
 
-    (void)state;
     assert_int_equal(echo_init(&r), 0);
     assert_int_equal(stat(r.dir.file, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
@@ -35,11 +31,10 @@ static int client_reads_to_the_end(int fd, struct hy_buf *rest, struct hy_buf *m
     return rc < 0 ? rc : count == 21 ? 0 : -EBADMSG;
 }
 
-static void test_local_end_sends_the_queue_before_it_closes(void **state)
+HY_TEST_WITH(test_local_end_sends_the_queue_before_it_closes, NULL, log_restore)
 {
     struct echo_server r;
 
-    (void)state;
     assert_int_equal(echo_init(&r), 0);
     r.repeats = 20;
     assert_int_equal(echo_run_client(&r, client_reads_to_the_end), 0);
@@ -68,11 +63,10 @@ static int client_sends_a_partial_frame(int fd, struct hy_buf *rest, struct hy_b
     return write(fd, "\x09\x00\x00\x00\x01\x06", 6) == 6 ? 0 : -EIO;
 }
 
-static void test_local_garbage_is_dropped_with_one_log_line(void **state)
+HY_TEST_WITH(test_local_garbage_is_dropped_with_one_log_line, NULL, log_restore)
 {
     struct echo_server r;
 
-    (void)state;
     assert_int_equal(echo_init(&r), 0);
     log_begin();
     assert_int_equal(echo_run_client(&r, client_sends_garbage), 0);
@@ -87,12 +81,11 @@ static void test_local_garbage_is_dropped_with_one_log_line(void **state)
     echo_done(&r);
 }
 
-static void test_a_local_client_detects_an_incomplete_message(void **state)
+HY_TEST_WITH(test_a_local_client_detects_an_incomplete_message, NULL, log_restore)
 {
     hy_cleanup_buf struct hy_buf rest, message;
     int pair[2];
 
-    (void)state;
     hy_buf_init(&rest, SIZE_MAX);
     hy_buf_init(&message, SIZE_MAX);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
@@ -115,7 +108,7 @@ static void test_a_local_client_detects_an_incomplete_message(void **state)
     close(pair[1]);
 }
 
-static void test_a_stale_socket_is_replaced_and_a_live_one_is_not(void **state)
+HY_TEST_WITH(test_a_stale_socket_is_replaced_and_a_live_one_is_not, NULL, log_restore)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     struct hy_local *other = NULL;
@@ -124,7 +117,6 @@ static void test_a_stale_socket_is_replaced_and_a_live_one_is_not(void **state)
     struct echo_server r;
     int fd;
 
-    (void)state;
     memset(&r, 0, sizeof r);
     assert_int_equal(uv_loop_init(&r.loop), 0);
     assert_int_equal(temp_dir_make(&r.dir), 0);
@@ -161,7 +153,7 @@ static void listen_as_another_user(const char *path, int ready)
     pause();
 }
 
-static void test_nothing_is_sent_to_another_users_socket(void **state)
+HY_TEST_WITH(test_nothing_is_sent_to_another_users_socket, NULL, log_restore)
 {
     struct hy_err err = {0};
     struct temp_dir f;
@@ -169,7 +161,6 @@ static void test_nothing_is_sent_to_another_users_socket(void **state)
     char byte;
     pid_t pid;
 
-    (void)state;
     hy_need_root("to become another user");
     assert_int_equal(temp_dir_make(&f), 0);
     assert_int_equal(chmod(f.path, 0777), 0);
@@ -190,11 +181,10 @@ static void test_nothing_is_sent_to_another_users_socket(void **state)
 }
 
 /* An older driver that exits does not remove the socket of a newer one. */
-static void test_closing_does_not_remove_another_process_socket(void **state)
+HY_TEST_WITH(test_closing_does_not_remove_another_process_socket, NULL, log_restore)
 {
     struct echo_server r, newer;
 
-    (void)state;
     assert_int_equal(echo_init(&r), 0);
     assert_int_equal(unlink(r.dir.file), 0);
     memset(&newer, 0, sizeof newer);
@@ -239,13 +229,10 @@ static int local_scenario(void *arg)
     return rc;
 }
 
-static void test_local_sockets_fail_cleanly(void **state)
+HY_TEST_WITH(test_local_sockets_fail_cleanly, NULL, log_restore)
 {
-    (void)state;
     log_begin();
     hy_each_fault(HY_SEAM_ALLOC, local_scenario, NULL);
     hy_each_fault(HY_SEAM_SYS, local_scenario, NULL);
     log_end();
 }
-
-#endif

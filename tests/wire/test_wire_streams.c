@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A part of test_wire.c: frames, and streams that survive broken connections. */
-#ifndef HY_TESTS_WIRE_STREAMS_H
-#define HY_TESTS_WIRE_STREAMS_H
-
+/* Frames, and streams that survive broken connections. */
 #include "base/mem.h"
 #include "wire_mux.h"
 
@@ -17,9 +14,8 @@ static const struct hy_frame frames[] = {
     {.type = HY_FRAME_MESSAGE, .bytes = some_bytes, .n = 0},
 };
 
-static void test_a_frame_round_trips_and_a_partial_frame_needs_more(void **state)
+HY_TEST(test_a_frame_round_trips_and_a_partial_frame_needs_more)
 {
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(frames); i++) {
         hy_cleanup_buf struct hy_buf b;
         const char *why = NULL;
@@ -39,7 +35,7 @@ static void test_a_frame_round_trips_and_a_partial_frame_needs_more(void **state
     }
 }
 
-static void test_invalid_frames_are_refused(void **state)
+HY_TEST(test_invalid_frames_are_refused)
 {
     static const struct {
         uint8_t bytes[32];
@@ -60,7 +56,6 @@ static void test_invalid_frames_are_refused(void **state)
         {"GET / HTTP/1.1\r\n", 16, -EMSGSIZE},
     };
 
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(bad); i++) {
         const char *why = NULL;
         struct hy_frame f;
@@ -109,9 +104,8 @@ static void consume_all(struct end *e)
     }
 }
 
-static void test_everything_arrives_once_and_in_order_over_broken_connections(void **state)
+HY_TEST(test_everything_arrives_once_and_in_order_over_broken_connections)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 40; seed++) {
         struct hy_rng r;
         struct end a, b;
@@ -147,13 +141,12 @@ static void test_everything_arrives_once_and_in_order_over_broken_connections(vo
     }
 }
 
-static void test_a_late_hello_of_an_older_connection_is_harmless(void **state)
+HY_TEST(test_a_late_hello_of_an_older_connection_is_harmless)
 {
     struct hy_mark old = {0, 0, UINT64_MAX};
     const char *why = "";
     struct end a, b;
 
-    (void)state;
     assert_int_equal(end_init(&a) | end_init(&b), 0);
     assert_int_equal(reconnect(&a, &b), 0);
     assert_int_equal(send_message(&a), 0);
@@ -169,11 +162,10 @@ static void test_a_late_hello_of_an_older_connection_is_harmless(void **state)
     end_done(&b);
 }
 
-static void test_a_sender_stops_at_its_credit_and_continues_with_more(void **state)
+HY_TEST(test_a_sender_stops_at_its_credit_and_continues_with_more)
 {
     struct end a, b;
 
-    (void)state;
     assert_int_equal(end_init(&a) | end_init(&b), 0);
     assert_int_equal(reconnect(&a, &b), 0);
     b.keeps_credit = 1;
@@ -195,12 +187,11 @@ static void test_a_sender_stops_at_its_credit_and_continues_with_more(void **sta
     end_done(&b);
 }
 
-static void test_control_messages_overtake_queued_data(void **state)
+HY_TEST(test_control_messages_overtake_queued_data)
 {
     const char *why = "";
     struct end a, b;
 
-    (void)state;
     assert_int_equal(end_init(&a) | end_init(&b), 0);
     assert_int_equal(reconnect(&a, &b), 0);
     b.keeps_credit = 1;
@@ -220,12 +211,11 @@ static void test_control_messages_overtake_queued_data(void **state)
     end_done(&b);
 }
 
-static void test_data_streams_are_served_round_robin(void **state)
+HY_TEST(test_data_streams_are_served_round_robin)
 {
     const char *why = "";
     struct end a, b;
 
-    (void)state;
     assert_int_equal(end_init(&a) | end_init(&b), 0);
     assert_int_equal(reconnect(&a, &b), 0);
     for (uint32_t s = 1; s <= 3; s++)
@@ -241,11 +231,10 @@ static void test_data_streams_are_served_round_robin(void **state)
     end_done(&b);
 }
 
-static void test_nothing_is_sent_before_its_release(void **state)
+HY_TEST(test_nothing_is_sent_before_its_release)
 {
     struct end a, b;
 
-    (void)state;
     assert_int_equal(end_init(&a) | end_init(&b), 0);
     assert_int_equal(reconnect(&a, &b), 0);
     assert_int_equal(send_message(&a), 0);
@@ -266,11 +255,10 @@ static void test_nothing_is_sent_before_its_release(void **state)
     end_done(&b);
 }
 
-static void test_a_release_stops_at_the_seal(void **state)
+HY_TEST(test_a_release_stops_at_the_seal)
 {
     struct end a, b;
 
-    (void)state;
     assert_int_equal(end_init(&a) | end_init(&b), 0);
     assert_int_equal(reconnect(&a, &b), 0);
     assert_int_equal(send_message(&a), 0);
@@ -295,11 +283,10 @@ static void test_a_release_stops_at_the_seal(void **state)
     end_done(&b);
 }
 
-static void test_discarded_data_is_never_sent(void **state)
+HY_TEST(test_discarded_data_is_never_sent)
 {
     struct end a, b;
 
-    (void)state;
     assert_int_equal(end_init(&a) | end_init(&b), 0);
     assert_int_equal(reconnect(&a, &b), 0);
     assert_int_equal(send_message(&a), 0);
@@ -323,12 +310,11 @@ static void test_discarded_data_is_never_sent(void **state)
     end_done(&b);
 }
 
-static void test_acknowledgements_are_delayed(void **state)
+HY_TEST(test_acknowledgements_are_delayed)
 {
     const char *why = "";
     struct end a, b;
 
-    (void)state;
     assert_int_equal(end_init(&a) | end_init(&b), 0);
     assert_int_equal(reconnect(&a, &b), 0);
     assert_int_equal(send_message(&a), 0);
@@ -346,13 +332,12 @@ static void test_acknowledgements_are_delayed(void **state)
     end_done(&b);
 }
 
-static void test_64_mib_are_sent_with_one_window_of_memory(void **state)
+HY_TEST(test_64_mib_are_sent_with_one_window_of_memory)
 {
     const uint64_t total = 64ull << 20;
     size_t most = 0;
     struct end a, b;
 
-    (void)state;
     assert_int_equal(end_init(&a) | end_init(&b), 0);
     assert_int_equal(reconnect(&a, &b), 0);
     while (a.data_sent[1] < total) {
@@ -368,14 +353,13 @@ static void test_64_mib_are_sent_with_one_window_of_memory(void **state)
     end_done(&b);
 }
 
-static void test_unacknowledged_control_messages_are_bounded(void **state)
+HY_TEST(test_unacknowledged_control_messages_are_bounded)
 {
     size_t queued = 0;
     uint8_t *at;
     struct end a;
     int rc;
 
-    (void)state;
     assert_int_equal(end_init(&a), 0);
     while ((rc = hy_mux_message(a.mux, 1000000, &at)) == 0) {
         memset(at, 0, 1000000);
@@ -387,12 +371,11 @@ static void test_unacknowledged_control_messages_are_bounded(void **state)
     end_done(&a);
 }
 
-static void test_a_forgotten_stream_is_freed_at_its_sender_and_never_reopened(void **state)
+HY_TEST(test_a_forgotten_stream_is_freed_at_its_sender_and_never_reopened)
 {
     const char *why = "";
     struct end a, b;
 
-    (void)state;
     assert_int_equal(end_init(&a) | end_init(&b), 0);
     assert_int_equal(reconnect(&a, &b), 0);
     b.keeps_credit = 1;
@@ -417,12 +400,11 @@ static void test_a_forgotten_stream_is_freed_at_its_sender_and_never_reopened(vo
 }
 
 /* Many streams, which only the receiver forgets. */
-static void test_finished_streams_use_no_memory(void **state)
+HY_TEST(test_finished_streams_use_no_memory)
 {
     struct end a, b;
     uint8_t byte = 1;
 
-    (void)state;
     assert_int_equal(end_init(&a) | end_init(&b), 0);
     assert_int_equal(reconnect(&a, &b), 0);
     b.forgets = 1;
@@ -439,11 +421,10 @@ static void test_finished_streams_use_no_memory(void **state)
 
 /* The CREDIT that reports a forgotten stream is lost with the connection: once with
  * some of the stream acknowledged, once with nothing. */
-static void test_a_stream_forgotten_on_a_broken_connection_is_freed_at_its_sender(void **state)
+HY_TEST(test_a_stream_forgotten_on_a_broken_connection_is_freed_at_its_sender)
 {
     const char *why = "";
 
-    (void)state;
     for (int acknowledged = 0; acknowledged < 2; acknowledged++) {
         struct end a, b;
 
@@ -486,14 +467,13 @@ static int raw_credit(struct end *to, uint32_t stream, uint64_t offset, uint64_t
 
 /* Numbers in any order, some never used, some forgotten before their first frame:
  * each opens once. */
-static void test_stream_numbers_are_used_once_in_any_order(void **state)
+HY_TEST(test_stream_numbers_are_used_once_in_any_order)
 {
     enum { COUNT = 2000 };
     static uint8_t opened[COUNT + 1];
     struct hy_rng r;
     struct end b;
 
-    (void)state;
     memset(opened, 0, sizeof opened);
     hy_rng_seed(&r, 5, 0);
     assert_int_equal(end_init(&b), 0);
@@ -522,13 +502,12 @@ static void test_stream_numbers_are_used_once_in_any_order(void **state)
 }
 
 /* A peer that leaves a gap after every number uses bounded memory: the oldest gaps are closed. */
-static void test_gaps_between_stream_numbers_are_bounded(void **state)
+HY_TEST(test_gaps_between_stream_numbers_are_bounded)
 {
     const uint32_t last = 2 * HY_IDSET_RUNS_MAX + 1001;
     uint8_t byte = 0;
     struct end b;
 
-    (void)state;
     assert_int_equal(end_init(&b), 0);
     b.forgets = 1;
     for (uint32_t id = 1; id <= last; id += 2) {
@@ -542,7 +521,7 @@ static void test_gaps_between_stream_numbers_are_bounded(void **state)
     end_done(&b);
 }
 
-static void test_a_hostile_peer_is_refused(void **state)
+HY_TEST(test_a_hostile_peer_is_refused)
 {
     static const uint8_t too_long[] = {0, 0, 0, 1}; /* more than 16 MiB */
     static uint8_t bytes[HY_STREAM_WINDOW + 1];
@@ -551,7 +530,6 @@ static void test_a_hostile_peer_is_refused(void **state)
     const char *why = "";
     struct end b;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = data_byte(1, i);
     assert_int_equal(end_init(&b), 0);
@@ -577,14 +555,13 @@ static void test_a_hostile_peer_is_refused(void **state)
     end_done(&b);
 }
 
-static void test_the_number_of_open_streams_is_bounded(void **state)
+HY_TEST(test_the_number_of_open_streams_is_bounded)
 {
     struct end b;
     uint8_t byte = 0;
     uint32_t id;
     int rc = 0;
 
-    (void)state;
     assert_int_equal(end_init(&b), 0);
     b.forgets = 1; /* forgotten streams count until the sender is notified */
     for (id = 1; rc == 0 && id < 10000; id++)
@@ -625,23 +602,20 @@ static int survive_faults(void *arg)
     return 0;
 }
 
-static void test_streams_survive_failed_allocations(void **state)
+HY_TEST(test_streams_survive_failed_allocations)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, survive_faults, NULL);
 }
 
-static void test_streams_survive_a_lost_frame(void **state)
+HY_TEST(test_streams_survive_a_lost_frame)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_WIRE, survive_faults, NULL);
 }
 
-static void test_a_refused_message_is_delivered_again(void **state)
+HY_TEST(test_a_refused_message_is_delivered_again)
 {
     struct end a, b;
 
-    (void)state;
     assert_int_equal(end_init(&a) | end_init(&b), 0);
     assert_int_equal(reconnect(&a, &b), 0);
     assert_int_equal(send_message(&a), 0);
@@ -653,5 +627,3 @@ static void test_a_refused_message_is_delivered_again(void **state)
     end_done(&a);
     end_done(&b);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A part of test_feed.c, whose helpers it uses: hubs under a flood of connections. */
-#ifndef HY_TESTS_FEED_FLOODS_H
-#define HY_TESTS_FEED_FLOODS_H
+/* Hubs under a flood of connections. */
+#include "feed_bench.h"
 
 #include <glob.h>
 #include <sys/prctl.h>
@@ -26,13 +25,12 @@ static void fill_backlog(const char *name)
     assert_int_equal(fd, -EAGAIN);
 }
 
-static void test_a_turn_accepts_a_bounded_number_of_feeders(void **state)
+HY_TEST(test_a_turn_accepts_a_bounded_number_of_feeders)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
     int fds[FLOOD], before, first, turns = 0;
 
-    (void)state;
     for (int i = 0; i < FLOOD; i++)
         fds[i] = connect_to(name);
     first = before = count_fds();
@@ -47,13 +45,12 @@ static void test_a_turn_accepts_a_bounded_number_of_feeders(void **state)
     hy_feed_hub_close(h);
 }
 
-static void test_feeders_bypass_a_backlog_filled_by_others(void **state)
+HY_TEST(test_feeders_bypass_a_backlog_filled_by_others)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
     struct hy_feed_source *s;
 
-    (void)state;
     fill_backlog(name);
     s = open_source(name, "input", false);
     assert_int_equal(put_number(s, 7), 1);
@@ -63,14 +60,13 @@ static void test_feeders_bypass_a_backlog_filled_by_others(void **state)
 }
 
 /* The end takes effect only after all earlier connections have been accepted. */
-static void test_feeder_connected_before_the_end_is_read_behind_a_backlog(void **state)
+HY_TEST(test_feeder_connected_before_the_end_is_read_behind_a_backlog)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
     int socket;
     struct hy_ring *r;
 
-    (void)state;
     for (int i = 0; i < 1000; i++)
         close(connect_to(name));
     r = open_ring(name, &socket); /* by the abstract name */
@@ -103,13 +99,12 @@ static pid_t start_other_user(const char *name)
     }
 }
 
-static void test_rows_and_end_arrive_while_other_users_connect(void **state)
+HY_TEST(test_rows_and_end_arrive_while_other_users_connect)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h;
     pid_t others[2], feeder;
 
-    (void)state;
     hy_need_root("to become another user");
     h = open_hub(name);
     for (int i = 0; i < 2; i++)
@@ -131,14 +126,13 @@ static void test_rows_and_end_arrive_while_other_users_connect(void **state)
     hy_feed_hub_close(h);
 }
 
-static void test_hub_without_descriptors_serves_connected_feeders(void **state)
+HY_TEST(test_hub_without_descriptors_serves_connected_feeders)
 {
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
     struct hy_feed_source *first = open_source(name, "input", false), *late;
     struct rlimit old, none;
 
-    (void)state;
     assert_int_equal(put_number(first, 1), 1);
     assert_int_equal(take_number(h, "input", NULL), 1);
     late = open_source(name, "input", false);
@@ -156,7 +150,7 @@ static void test_hub_without_descriptors_serves_connected_feeders(void **state)
     hy_feed_hub_close(h);
 }
 
-static void test_socket_file_of_a_killed_hub_is_replaced(void **state)
+HY_TEST(test_socket_file_of_a_killed_hub_is_replaced)
 {
     const char *name = fresh_name();
     int ready[2];
@@ -165,7 +159,6 @@ static void test_socket_file_of_a_killed_hub_is_replaced(void **state)
     char byte;
     pid_t pid;
 
-    (void)state;
     assert_int_equal(pipe(ready), 0);
     pid = fork();
     assert_true(pid >= 0);
@@ -215,7 +208,7 @@ static void listen_as_another_user(const char *path, int ready)
     pause();
 }
 
-static void test_source_refuses_the_socket_file_of_another_user(void **state)
+HY_TEST(test_source_refuses_the_socket_file_of_another_user)
 {
     const char *name = fresh_name();
     char directory[] = "/tmp/hy_test_feed.XXXXXX", path[300], byte;
@@ -223,7 +216,6 @@ static void test_source_refuses_the_socket_file_of_another_user(void **state)
     int ready[2], rc;
     pid_t pid;
 
-    (void)state;
     hy_need_root("to become another user");
     assert_non_null(mkdtemp(directory));
     setenv("XDG_RUNTIME_DIR", directory, 1);
@@ -246,4 +238,8 @@ static void test_source_refuses_the_socket_file_of_another_user(void **state)
     assert_int_equal(rc, -ECONNREFUSED); /* there is no hub at the abstract name either */
 }
 
-#endif
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN);
+    return hy_run_tests(argc > 1 ? argv[1] : NULL, NULL, NULL);
+}

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A part of test_wire.c: floods of connections use a bounded amount of memory and log. */
-#ifndef HY_TESTS_WIRE_FLOODS_H
-#define HY_TESTS_WIRE_FLOODS_H
-
+/* Floods of connections use a bounded amount of memory and log. */
 #include <sys/wait.h>
 
 #include "wire_echo_server.h"
@@ -20,13 +17,12 @@ static size_t count_links(const struct hy_net *net)
     return n;
 }
 
-static void test_a_turn_accepts_a_bounded_number_of_connections(void **state)
+HY_TEST_WITH(test_a_turn_accepts_a_bounded_number_of_connections, NULL, log_restore)
 {
     struct world w;
     int fds[FLOOD];
     size_t before;
 
-    (void)state;
     log_begin();
     assert_int_equal(world_init(&w, LONG_MS), 0);
     for (int i = 0; i < FLOOD; i++)
@@ -43,13 +39,12 @@ static void test_a_turn_accepts_a_bounded_number_of_connections(void **state)
 }
 
 /* Connections that are closed at once, or that do not use TLS: neither the log nor the memory grows with them. */
-static void test_refused_connections_do_not_fill_the_log_or_the_memory(void **state)
+HY_TEST_WITH(test_refused_connections_do_not_fill_the_log_or_the_memory, NULL, log_restore)
 {
     struct world w;
     size_t most = 0;
     int lines;
 
-    (void)state;
     log_begin();
     assert_int_equal(world_init(&w, LONG_MS), 0);
     assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
@@ -99,7 +94,7 @@ static void connect_idle(struct world *w, int *fds, int count)
 
 /* The ClientHello is sent byte by byte, and uses no TLS state before it is complete; then idle connections are evicted
  * first. */
-static void test_idle_connections_do_not_evict_a_client_with_the_key(void **state)
+HY_TEST_WITH(test_idle_connections_do_not_evict_a_client_with_the_key, NULL, log_restore)
 {
     hy_cleanup_buf struct hy_buf out;
     uint8_t key[HY_KEY_SIZE], in[4096];
@@ -109,7 +104,6 @@ static void test_idle_connections_do_not_evict_a_client_with_the_key(void **stat
     struct hy_tls *t;
     struct world w;
 
-    (void)state;
     need_descriptors(2 * HY_COUNT(idle) + 100);
     c = hy_tls_context_new();
     log_begin();
@@ -141,13 +135,12 @@ static void test_idle_connections_do_not_evict_a_client_with_the_key(void **stat
 
 /* ---- out of descriptors ----------------------------------------------------------------------------- */
 
-static void test_a_listener_without_descriptors_pauses_and_resumes(void **state)
+HY_TEST_WITH(test_a_listener_without_descriptors_pauses_and_resumes, NULL, log_restore)
 {
     struct rlimit old, none;
     struct world w;
     int fd;
 
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     assert_int_equal(world_init(&w, LONG_MS), 0);
     uv_run(&w.loop, UV_RUN_NOWAIT);
@@ -169,12 +162,11 @@ static void test_a_listener_without_descriptors_pauses_and_resumes(void **state)
 
 /* ---- local sockets ---------------------------------------------------------------------------------- */
 
-static void test_a_turn_accepts_a_bounded_number_of_local_connections(void **state)
+HY_TEST_WITH(test_a_turn_accepts_a_bounded_number_of_local_connections, NULL, log_restore)
 {
     struct echo_server r;
     int fds[FLOOD], before;
 
-    (void)state;
     assert_int_equal(echo_init(&r), 0);
     for (int i = 0; i < FLOOD; i++)
         assert_true((fds[i] = hy_local_connect(r.dir.file, NULL)) >= 0);
@@ -208,13 +200,12 @@ static pid_t connect_as_another_user(const char *path, int count)
 }
 
 /* The modes of the directory and the file were changed. */
-static void test_local_clients_of_other_users_do_not_fill_the_log_or_the_memory(void **state)
+HY_TEST_WITH(test_local_clients_of_other_users_do_not_fill_the_log_or_the_memory, NULL, log_restore)
 {
     struct echo_server r;
     int status, turns = 0;
     pid_t pid;
 
-    (void)state;
     hy_need_root("to become another user");
     assert_int_equal(echo_init(&r), 0);
     assert_int_equal(chmod(r.dir.path, 0711), 0);
@@ -235,5 +226,3 @@ static void test_local_clients_of_other_users_do_not_fill_the_log_or_the_memory(
         uv_run(&r.loop, UV_RUN_ONCE);
     echo_done(&r);
 }
-
-#endif

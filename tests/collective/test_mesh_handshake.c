@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A part of test_mesh.c: SHA-256 and the handshake, without sockets. */
-#ifndef HY_TESTS_MESH_SHAKE_H
-#define HY_TESTS_MESH_SHAKE_H
-
+/* SHA-256 and the handshake, without sockets. */
 #include <errno.h>
 
 #include "support.h"
@@ -33,12 +30,11 @@ static void assert_sha256(const void *bytes, size_t n, size_t piece, const char 
 }
 
 /* FIPS 180-4's examples, and a million times "a". */
-static void test_sha256_matches_the_test_vectors(void **state)
+HY_TEST(test_sha256_matches_the_test_vectors)
 {
     static const char two_blocks[] = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
     static char million[1000000];
 
-    (void)state;
     memset(million, 'a', sizeof million);
     assert_sha256("", 0, 1, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     assert_sha256("abc", 3, 1, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -58,11 +54,10 @@ static void assert_hmac(const void *key, size_t key_size, const char *message, s
 }
 
 /* RFC 4231, cases 1, 2, 3 and 6. */
-static void test_hmac_matches_the_test_vectors(void **state)
+HY_TEST(test_hmac_matches_the_test_vectors)
 {
     uint8_t key[131], dd[50];
 
-    (void)state;
     memset(key, 0x0b, 20);
     assert_hmac(key, 20, "Hi There", 8, "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
     assert_hmac("Jefe", 4, "what do ya want for nothing?", 28,
@@ -109,9 +104,8 @@ static int pass(struct hy_handshake *from, struct hy_handshake *to, size_t piece
     return rc;
 }
 
-static void test_two_ends_with_the_same_key_authenticate(void **state)
+HY_TEST(test_two_ends_with_the_same_key_authenticate)
 {
-    (void)state;
     for (size_t piece = 1; piece <= 70; piece++) {
         struct ends e;
 
@@ -126,12 +120,11 @@ static void test_two_ends_with_the_same_key_authenticate(void **state)
     }
 }
 
-static void test_a_different_key_is_detected_by_both_ends(void **state)
+HY_TEST(test_a_different_key_is_detected_by_both_ends)
 {
     uint8_t proof[HY_PROOF_SIZE] = {0};
     struct ends e;
 
-    (void)state;
     ends_init(&e);
     e.keys[1][31] ^= 1;
     assert_int_equal(pass(&e.dialer, &e.acceptor, 100), 0);
@@ -141,9 +134,8 @@ static void test_a_different_key_is_detected_by_both_ends(void **state)
 }
 
 /* A change of any bit in transit makes the handshake fail. */
-static void test_any_changed_byte_of_a_handshake_is_detected(void **state)
+HY_TEST(test_any_changed_byte_of_a_handshake_is_detected)
 {
-    (void)state;
     for (size_t bit = 0; bit < 8 * (HY_HELLO_SIZE + HY_CHALLENGE_SIZE + HY_PROOF_SIZE); bit++) {
         size_t at = bit / 8;
         struct ends e;
@@ -175,9 +167,8 @@ static int send_hello(uint32_t from, uint32_t to, uint32_t size, uint32_t channe
     return pass(&e.dialer, &e.acceptor, 100);
 }
 
-static void test_a_hello_for_another_rank_is_refused(void **state)
+HY_TEST(test_a_hello_for_another_rank_is_refused)
 {
-    (void)state;
     assert_int_equal(send_hello(3, 1, 8, 0), 0);
     assert_int_equal(send_hello(3, 2, 8, 0), -EPROTO);           /* this is rank 1 */
     assert_int_equal(send_hello(3, 1, 9, 0), -EPROTO);           /* of 8 */
@@ -188,23 +179,21 @@ static void test_a_hello_for_another_rank_is_refused(void **state)
     assert_int_equal(send_hello(UINT32_MAX, 1, 8, 0), -EPROTO);
 }
 
-static void test_garbage_is_rejected_by_its_first_byte(void **state)
+HY_TEST(test_garbage_is_rejected_by_its_first_byte)
 {
     struct ends e;
 
-    (void)state;
     ends_init(&e);
     assert_int_equal(hy_handshake_take(&e.acceptor, (const uint8_t *)"G", 1), -EPROTO);
 }
 
 /* A recorded handshake is rejected by another acceptor, and by the same one. */
-static void test_a_handshake_cannot_be_replayed(void **state)
+HY_TEST(test_a_handshake_cannot_be_replayed)
 {
     static const uint8_t fresh[HY_HANDSHAKE_NONCE] = {9};
     uint8_t hello[HY_HELLO_SIZE], proof[HY_PROOF_SIZE];
     struct ends e;
 
-    (void)state;
     ends_init(&e);
     memcpy(hello, e.dialer.out, sizeof hello);
     assert_int_equal(pass(&e.dialer, &e.acceptor, 100), 0);
@@ -214,5 +203,3 @@ static void test_a_handshake_cannot_be_replayed(void **state)
     assert_int_equal(hy_handshake_take(&e.acceptor, hello, sizeof hello), 0);
     assert_int_equal(hy_handshake_take(&e.acceptor, proof, sizeof proof), -EACCES);
 }
-
-#endif

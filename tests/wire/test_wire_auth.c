@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A part of test_wire.c: keys, messages, TLS, and clients that are refused. */
-#ifndef HY_TESTS_WIRE_AUTH_H
-#define HY_TESTS_WIRE_AUTH_H
-
+/* Keys, messages, TLS, and clients that are refused. */
 #include <arpa/inet.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -20,13 +17,12 @@
 
 /* ---- keys ------------------------------------------------------------------------------------- */
 
-static void test_each_agent_has_a_different_key(void **state)
+HY_TEST_WITH(test_each_agent_has_a_different_key, NULL, log_restore)
 {
     /* HKDF-SHA256 by RFC 5869 of 32 bytes 0x07, no salt, "hopyard agent key 1\0agent-1" */
     static const uint8_t expected[8] = {0x64, 0x81, 0x69, 0x55, 0x89, 0x2f, 0x8f, 0xb4};
     uint8_t key[HY_KEY_SIZE], one[HY_KEY_SIZE], two[HY_KEY_SIZE], again[HY_KEY_SIZE];
 
-    (void)state;
     memset(key, 7, sizeof key);
     assert_int_equal(hy_key_derive(key, "agent-1", one), 0);
     assert_int_equal(hy_key_derive(key, "agent-2", two), 0);
@@ -55,14 +51,13 @@ static int key_file_scenario(void *arg)
     return rc;
 }
 
-static void test_a_key_file_is_private_and_round_trips(void **state)
+HY_TEST_WITH(test_a_key_file_is_private_and_round_trips, NULL, log_restore)
 {
     struct hy_err err = {0};
     uint8_t key[HY_KEY_SIZE];
     struct temp_dir f;
     struct stat st;
 
-    (void)state;
     assert_int_equal(temp_dir_make(&f), 0);
     hy_each_fault(HY_SEAM_SYS, key_file_scenario, &f);
     hy_each_fault(HY_SEAM_ALLOC, key_file_scenario, &f);
@@ -83,14 +78,13 @@ static void test_a_key_file_is_private_and_round_trips(void **state)
 
 /* ---- messages ------------------------------------------------------------------------------------ */
 
-static void test_the_memory_of_a_message_is_bounded_by_its_length(void **state)
+HY_TEST_WITH(test_the_memory_of_a_message_is_bounded_by_its_length, NULL, log_restore)
 {
     enum { COUNT = 100000 };
     uint8_t *bytes = malloc(4 + 2 + 5 + 2 * COUNT);
     ProtobufCMessage *m = NULL;
     size_t n = 0, inner = 2 * COUNT;
 
-    (void)state;
     assert_non_null(bytes);
     bytes[n++] = 5 << 3 | 2; /* Control.report with many empty Metrics of two bytes each */
     for (size_t left = inner; left; left >>= 7)
@@ -132,13 +126,12 @@ static int message_scenario(void *arg)
     return 0;
 }
 
-static void test_a_message_with_many_short_strings_is_parsed(void **state)
+HY_TEST_WITH(test_a_message_with_many_short_strings_is_parsed, NULL, log_restore)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, message_scenario, NULL);
 }
 
-static void test_an_invalid_hello_is_refused(void **state)
+HY_TEST_WITH(test_an_invalid_hello_is_refused, NULL, log_restore)
 {
     uint8_t session[HY_SESSION_SIZE] = {1}, bytes[200];
     Hy__Hello m = HY__HELLO__INIT;
@@ -148,7 +141,6 @@ static void test_an_invalid_hello_is_refused(void **state)
     struct hy_hello h;
     size_t n;
 
-    (void)state;
     hy_buf_init(&b, 1000);
     assert_int_equal(hy_hello_append(&b, session, true, NULL), 0);
     assert_int_equal(hy_frame_parse(hy_buf_bytes(&b), b.len, HY_FRAME_MAX, &f, &why), b.len);
@@ -396,9 +388,8 @@ static const struct bad_client {
     {send_hello_twice, "identity=mallory why=\"unexpected frame type on a session\"", 1, 1},
 };
 
-static void test_unauthorized_and_invalid_clients_are_dropped_with_one_log_line(void **state)
+HY_TEST_WITH(test_unauthorized_and_invalid_clients_are_dropped_with_one_log_line, NULL, log_restore)
 {
-    (void)state;
     for (size_t i = 0; i < HY_COUNT(bad_clients); i++) {
         const struct bad_client *m = &bad_clients[i];
         struct world w;
@@ -446,7 +437,7 @@ static int listen_raw(uint16_t *ret_port)
 }
 
 /* A server at the driver's address, with a certificate and without the key. */
-static void test_an_agent_sends_nothing_to_a_server_without_the_key(void **state)
+HY_TEST_WITH(test_an_agent_sends_nothing_to_a_server_without_the_key, NULL, log_restore)
 {
     struct world w;
     struct side *a = &w.agents[0];
@@ -454,7 +445,6 @@ static void test_an_agent_sends_nothing_to_a_server_without_the_key(void **state
     int listener, fd = -1, tries = 0;
     char byte;
 
-    (void)state;
     log_begin();
     assert_int_equal(world_init(&w, LONG_MS), 0);
     listener = listen_raw(&w.port);
@@ -496,13 +486,12 @@ static void test_an_agent_sends_nothing_to_a_server_without_the_key(void **state
     world_done(&w);
 }
 
-static void test_an_agent_with_a_wrong_key_is_refused(void **state)
+HY_TEST_WITH(test_an_agent_with_a_wrong_key_is_refused, NULL, log_restore)
 {
     struct world w;
     struct side *a = &w.agents[0];
     uint8_t key[HY_KEY_SIZE] = {1};
 
-    (void)state;
     log_begin();
     assert_int_equal(world_init(&w, LONG_MS), 0);
     assert_int_equal(side_open(a, &w, 300), 0);
@@ -514,13 +503,12 @@ static void test_an_agent_with_a_wrong_key_is_refused(void **state)
     world_done(&w);
 }
 
-static void test_an_idle_connection_is_dropped(void **state)
+HY_TEST_WITH(test_an_idle_connection_is_dropped, NULL, log_restore)
 {
     struct world w;
     struct hy_link *l;
     int fd;
 
-    (void)state;
     log_begin();
     assert_int_equal(world_init(&w, LONG_MS), 0);
     fd = connect_raw(&w);
@@ -537,12 +525,11 @@ static void test_an_idle_connection_is_dropped(void **state)
 }
 
 /* Idle connections do not prevent a valid agent from connecting. */
-static void test_half_open_connections_are_bounded(void **state)
+HY_TEST_WITH(test_half_open_connections_are_bounded, NULL, log_restore)
 {
     static int fds[HY_PENDING_LINKS_MAX + 10];
     struct world w;
 
-    (void)state;
     need_descriptors(2 * HY_COUNT(fds) + 100);
     log_begin();
     assert_int_equal(world_init(&w, LONG_MS), 0);
@@ -559,5 +546,3 @@ static void test_half_open_connections_are_bounded(void **state)
         close(fds[i]);
     world_done(&w);
 }
-
-#endif

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A part of test_mesh.c: unauthenticated connections, wrong keys, unusual addresses, ranks that leave, faults. */
-#ifndef HY_TESTS_MESH_TROUBLE_H
-#define HY_TESTS_MESH_TROUBLE_H
-
+/* Unauthenticated connections, wrong keys, unusual addresses, ranks that leave, faults. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
@@ -27,12 +24,11 @@ static int body_many_allreduces(struct rank *r)
     return rc;
 }
 
-static void test_a_different_key_is_reported_to_the_dialer(void **state)
+HY_TEST(test_a_different_key_is_reported_to_the_dialer)
 {
     struct world w;
     int before = count_fds();
 
-    (void)state;
     world_init(&w, 2, body_one_allreduce, NULL);
     w.keys[1][0] ^= 1;
     w.watched = true;
@@ -77,13 +73,12 @@ static void misbehave(int fd, unsigned kind)
     }
 }
 
-static void test_unauthenticated_connections_do_no_harm(void **state)
+HY_TEST(test_unauthenticated_connections_do_no_harm)
 {
     static int strangers[2][STRANGERS];
     int before = count_fds();
     struct world w;
 
-    (void)state;
     world_init(&w, 4, body_one_allreduce, NULL);
     for (unsigned door = 0; door < 2; door++) /* before any rank connects: they are first in the queue */
         for (unsigned i = 0; i < STRANGERS; i++) {
@@ -101,7 +96,7 @@ static void test_unauthenticated_connections_do_no_harm(void **state)
 }
 
 /* Rank 0 of a mesh to which no rank has connected yet. */
-static void test_an_iteration_accepts_a_bounded_number_of_connections(void **state)
+HY_TEST(test_an_iteration_accepts_a_bounded_number_of_connections)
 {
     enum { FLOOD = 100 };
     struct hy_waiter waiter = {.bell = -1, .watch_fd = -1};
@@ -111,7 +106,6 @@ static void test_an_iteration_accepts_a_bounded_number_of_connections(void **sta
     struct hy_mesh *m;
     struct world w;
 
-    (void)state;
     world_init(&w, 1, body_one_allreduce, NULL);
     assert_int_equal(hy_mesh_open(w.listeners[0], 0, 1, w.roster, w.keys[0], &waiter, &m, &err), 0);
     for (int i = 0; i < FLOOD; i++)
@@ -146,13 +140,12 @@ static void *connect_in_a_loop(void *arg)
     return NULL;
 }
 
-static void test_ranks_work_while_others_connect_in_a_loop(void **state)
+HY_TEST(test_ranks_work_while_others_connect_in_a_loop)
 {
     int before = count_fds();
     pthread_t stranger;
     struct world w;
 
-    (void)state;
     world_init(&w, 3, body_many_allreduces, NULL);
     assert_int_equal(pthread_create(&stranger, NULL, connect_in_a_loop, &w), 0);
     run_threads(&w);
@@ -164,7 +157,7 @@ static void test_ranks_work_while_others_connect_in_a_loop(void **state)
     assert_int_equal(count_fds(), before);
 }
 
-static void test_without_descriptors_a_rank_accepts_later(void **state)
+HY_TEST(test_without_descriptors_a_rank_accepts_later)
 {
     struct hy_waiter waiter = {.bell = -1, .watch_fd = -1};
     struct rlimit old, none;
@@ -173,7 +166,6 @@ static void test_without_descriptors_a_rank_accepts_later(void **state)
     struct world w;
     int fd;
 
-    (void)state;
     world_init(&w, 1, body_one_allreduce, NULL);
     assert_int_equal(hy_mesh_open(w.listeners[0], 0, 1, w.roster, w.keys[0], &waiter, &m, &err), 0);
     fd = dial_port(w.ports[0]);
@@ -193,11 +185,10 @@ static void test_without_descriptors_a_rank_accepts_later(void **state)
 
 /* ---- addresses ------------------------------------------------------------------------ */
 
-static void test_ranks_connect_over_ipv6(void **state)
+HY_TEST(test_ranks_connect_over_ipv6)
 {
     struct world w;
 
-    (void)state;
     world_init(&w, 3, body_one_allreduce, NULL);
     w.address = "::1";
     run_threads(&w);
@@ -205,13 +196,12 @@ static void test_ranks_connect_over_ipv6(void **state)
         assert_int_equal(w.ranks[i].rc, 0);
 }
 
-static void test_the_address_that_answers_is_used(void **state)
+HY_TEST(test_the_address_that_answers_is_used)
 {
     /* An unused address, an invalid one, one at which another process may listen; then the right one. */
     static const char *const addresses[] = {"192.0.2.1", "nowhere", "2001:db8::1", "127.0.0.1"};
     struct world w;
 
-    (void)state;
     world_init(&w, 3, body_one_allreduce, NULL);
     for (unsigned i = 0; i < w.size; i++) {
         w.roster[i].addresses = addresses;
@@ -238,13 +228,12 @@ static int listen_at(const char *text, uint16_t *port)
 }
 
 /* Another process accepts at the first address and sends nothing: the next address is tried anyway. */
-static void test_a_silent_listener_at_one_address_is_skipped(void **state)
+HY_TEST(test_a_silent_listener_at_one_address_is_skipped)
 {
     static const char *const addresses[] = {"127.0.0.9", "127.0.0.1"};
     struct world w;
     int silent;
 
-    (void)state;
     world_init(&w, 2, body_one_allreduce, NULL);
     close(w.listeners[0]);
     w.ports[0] = 0;
@@ -264,7 +253,7 @@ static void forget(char **addresses, size_t count)
     free(addresses);
 }
 
-static void test_only_the_named_interfaces_are_used(void **state)
+HY_TEST(test_only_the_named_interfaces_are_used)
 {
     char **addresses;
     struct hy_err err;
@@ -272,7 +261,6 @@ static void test_only_the_named_interfaces_are_used(void **state)
     size_t count;
     int fd;
 
-    (void)state;
     setenv("HOPYARD_INTERFACES", "nonesuch,lo", 1);
     fd = hy_mesh_listen(&port, &addresses, &count, &err);
     assert_true(fd >= 0);
@@ -297,14 +285,13 @@ static void test_only_the_named_interfaces_are_used(void **state)
     forget(addresses, count);
 }
 
-static void test_invalid_ranks_are_refused(void **state)
+HY_TEST(test_invalid_ranks_are_refused)
 {
     struct hy_waiter waiter = {.bell = -1, .watch_fd = -1};
     struct hy_mesh *m = NULL;
     struct hy_err err;
     uint8_t key[HY_MESH_KEY_SIZE] = {0};
 
-    (void)state;
     assert_int_equal(hy_mesh_open(-1, 0, 0, NULL, key, &waiter, &m, &err), -EINVAL);
     assert_int_equal(hy_mesh_open(-1, 3, 3, NULL, key, &waiter, &m, &err), -EINVAL);
     assert_int_equal(hy_mesh_open(-1, 0, HY_RANKS_MAX + 1, NULL, key, &waiter, &m, &err), -EINVAL);
@@ -322,12 +309,11 @@ static int body_rank_1_leaves(struct rank *r)
     return body_one_allreduce(r);
 }
 
-static void test_a_rank_that_leaves_is_named(void **state)
+HY_TEST(test_a_rank_that_leaves_is_named)
 {
     char expected[80];
     struct world w;
 
-    (void)state;
     world_init(&w, 4, body_rank_1_leaves, NULL);
     run_threads(&w);
     snprintf(expected, sizeof expected, "rank 1 at 127.0.0.1:%u has closed the connection", w.ports[1]);
@@ -347,11 +333,10 @@ static int body_rank_1_fails(struct rank *r)
     return rc < 0 ? rc : body_one_allreduce(r);
 }
 
-static void test_the_drivers_report_takes_precedence_over_a_closed_connection(void **state)
+HY_TEST(test_the_drivers_report_takes_precedence_over_a_closed_connection)
 {
     struct world w;
 
-    (void)state;
     world_init(&w, 3, body_rank_1_fails, NULL);
     w.watched = true;
     run_threads(&w);
@@ -381,9 +366,8 @@ static int body_after_the_end(struct rank *r)
     return 0;
 }
 
-static void test_after_an_error_every_call_returns_it(void **state)
+HY_TEST(test_after_an_error_every_call_returns_it)
 {
-    (void)state;
     all_ranks(2, body_after_the_end, NULL);
 }
 
@@ -402,9 +386,8 @@ static int body_early_leaver(struct rank *r)
     return rc == 0 && r->rank == 0 ? hy_mesh_exchange(r->mesh, NULL, 0, &from, 1) : rc;
 }
 
-static void test_a_rank_may_close_when_its_part_is_done(void **state)
+HY_TEST(test_a_rank_may_close_when_its_part_is_done)
 {
-    (void)state;
     all_ranks(3, body_early_leaver, NULL);
 }
 
@@ -413,11 +396,10 @@ static int body_unreachable_peer(struct rank *r)
     return hy_mesh_barrier(r->mesh, r->world->peers, r->world->size);
 }
 
-static void test_a_rank_that_cannot_be_reached_is_named(void **state)
+HY_TEST(test_a_rank_that_cannot_be_reached_is_named)
 {
     struct world w;
 
-    (void)state;
     world_init(&w, 2, body_unreachable_peer, NULL);
     close(w.listeners[0]);
     w.loss_fd = -1;
@@ -436,9 +418,8 @@ static int body_bad_exchange(struct rank *r)
     return rc == -EINVAL ? 0 : -EBADMSG;
 }
 
-static void test_an_invalid_exchange_is_refused(void **state)
+HY_TEST(test_an_invalid_exchange_is_refused)
 {
-    (void)state;
     all_ranks(2, body_bad_exchange, NULL);
 }
 
@@ -510,13 +491,10 @@ static void each_pair_fault(enum hy_seam seam)
     assert_int_equal(count_fds(), before);
 }
 
-static void test_every_fault_is_survived_or_reported(void **state)
+HY_TEST(test_every_fault_is_survived_or_reported)
 {
-    (void)state;
     hy_each_fault(HY_SEAM_ALLOC, listen_scenario, NULL);
     hy_each_fault(HY_SEAM_SYS, listen_scenario, NULL);
     each_pair_fault(HY_SEAM_ALLOC);
     each_pair_fault(HY_SEAM_SYS);
 }
-
-#endif

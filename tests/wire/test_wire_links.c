@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A part of test_wire.c: sessions over real sockets, and how they end. */
-#ifndef HY_TESTS_WIRE_LINKS_H
-#define HY_TESTS_WIRE_LINKS_H
-
+/* Sessions over real sockets, and how they end. */
 #include "wire_cluster.h"
 
 #define SHORT_MS 300
 
-static void test_a_session_carries_messages_and_data_both_ways(void **state)
+HY_TEST_WITH(test_a_session_carries_messages_and_data_both_ways, NULL, log_restore)
 {
     struct world w;
     struct side *a = &w.agents[0];
 
-    (void)state;
     assert_int_equal(world_init(&w, LONG_MS), 0);
     assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
     world_until(&w, w.driver.ups == 1 && a->ups == 1);
@@ -33,12 +29,11 @@ static void test_a_session_carries_messages_and_data_both_ways(void **state)
     world_done(&w);
 }
 
-static void test_a_message_waits_for_the_flush(void **state)
+HY_TEST_WITH(test_a_message_waits_for_the_flush, NULL, log_restore)
 {
     struct world w;
     struct side *a = &w.agents[0];
 
-    (void)state;
     assert_int_equal(world_init(&w, LONG_MS), 0);
     assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
     world_until(&w, w.driver.ups == 1 && a->ups == 1);
@@ -95,32 +90,29 @@ static int session_scenario(void *arg)
     return rc;
 }
 
-static void test_a_lost_frame_loses_and_repeats_nothing(void **state)
+HY_TEST_WITH(test_a_lost_frame_loses_and_repeats_nothing, NULL, log_restore)
 {
     struct amounts x = {60, 400000};
 
-    (void)state;
     log_begin();
     hy_each_fault(HY_SEAM_WIRE, session_scenario, &x);
     assert_true(log_count("a frame was lost") > 100); /* one per link that was cut */
     log_end();
 }
 
-static void test_links_survive_failed_allocations(void **state)
+HY_TEST_WITH(test_links_survive_failed_allocations, NULL, log_restore)
 {
     struct amounts x = {10, 300000};
 
-    (void)state;
     log_begin();
     hy_each_fault(HY_SEAM_ALLOC, session_scenario, &x);
     log_end();
 }
 
-static void test_links_survive_failed_system_calls(void **state)
+HY_TEST_WITH(test_links_survive_failed_system_calls, NULL, log_restore)
 {
     struct amounts x = {10, 300000};
 
-    (void)state;
     log_begin();
     hy_each_fault(HY_SEAM_SYS, session_scenario, &x);
     log_end();
@@ -128,11 +120,10 @@ static void test_links_survive_failed_system_calls(void **state)
 
 /* ---- how sessions end ----------------------------------------------------------------------------- */
 
-static void test_a_silent_agent_is_given_up(void **state)
+HY_TEST_WITH(test_a_silent_agent_is_given_up, NULL, log_restore)
 {
     struct world w;
 
-    (void)state;
     log_begin();
     assert_int_equal(world_init(&w, 300), 0);
     assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
@@ -144,12 +135,11 @@ static void test_a_silent_agent_is_given_up(void **state)
     world_done(&w);
 }
 
-static void test_pings_keep_a_quiet_session_alive(void **state)
+HY_TEST_WITH(test_pings_keep_a_quiet_session_alive, NULL, log_restore)
 {
     struct world w;
     uint64_t end;
 
-    (void)state;
     assert_int_equal(world_init(&w, 300), 0);
     assert_int_equal(world_dial(&w, "agent-1", 300), 0);
     world_until(&w, w.driver.ups == 1 && w.agents[0].ups == 1);
@@ -161,12 +151,11 @@ static void test_pings_keep_a_quiet_session_alive(void **state)
 }
 
 /* The loop was stalled for longer than the allowed silence; data that arrived meanwhile still counts. */
-static void test_a_stalled_loop_does_not_give_up_its_peers(void **state)
+HY_TEST_WITH(test_a_stalled_loop_does_not_give_up_its_peers, NULL, log_restore)
 {
     struct world w;
     struct side *a = &w.agents[0];
 
-    (void)state;
     assert_int_equal(world_init(&w, 300), 0);
     assert_int_equal(world_dial(&w, "agent-1", 300), 0);
     world_until(&w, w.driver.ups == 1 && a->ups == 1);
@@ -180,13 +169,12 @@ static void test_a_stalled_loop_does_not_give_up_its_peers(void **state)
 }
 
 /* Several times the silence that ends a session: the paused end sends pings, and no peer counts as silent. */
-static void test_a_paused_net_reads_nothing_and_gives_up_no_peer(void **state)
+HY_TEST_WITH(test_a_paused_net_reads_nothing_and_gives_up_no_peer, NULL, log_restore)
 {
     struct world w;
     struct side *a = &w.agents[0], *late = &w.agents[1];
     uint64_t until;
 
-    (void)state;
     assert_int_equal(world_init(&w, SHORT_MS), 0);
     assert_int_equal(world_dial(&w, "agent-1", SHORT_MS), 0);
     world_until(&w, w.driver.ups == 1 && a->ups == 1);
@@ -204,11 +192,10 @@ static void test_a_paused_net_reads_nothing_and_gives_up_no_peer(void **state)
     world_done(&w);
 }
 
-static void test_a_dialer_gives_up_without_an_answer(void **state)
+HY_TEST_WITH(test_a_dialer_gives_up_without_an_answer, NULL, log_restore)
 {
     struct world w;
 
-    (void)state;
     log_begin();
     assert_int_equal(world_init(&w, LONG_MS), 0);
     side_close(&w.driver);
@@ -221,11 +208,10 @@ static void test_a_dialer_gives_up_without_an_answer(void **state)
     world_done(&w);
 }
 
-static void test_an_agent_whose_session_was_closed_is_notified(void **state)
+HY_TEST_WITH(test_an_agent_whose_session_was_closed_is_notified, NULL, log_restore)
 {
     struct world w;
 
-    (void)state;
     log_begin();
     assert_int_equal(world_init(&w, LONG_MS), 0);
     assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
@@ -239,11 +225,10 @@ static void test_an_agent_whose_session_was_closed_is_notified(void **state)
     world_done(&w);
 }
 
-static void test_a_second_agent_with_the_same_name_waits_until_the_first_is_given_up(void **state)
+HY_TEST_WITH(test_a_second_agent_with_the_same_name_waits_until_the_first_is_given_up, NULL, log_restore)
 {
     struct world w;
 
-    (void)state;
     log_begin();
     assert_int_equal(world_init(&w, 600), 0);
     assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
@@ -262,12 +247,11 @@ static void test_a_second_agent_with_the_same_name_waits_until_the_first_is_give
     world_done(&w);
 }
 
-static void test_closing_sends_queued_data(void **state)
+HY_TEST_WITH(test_closing_sends_queued_data, NULL, log_restore)
 {
     struct world w;
     struct side *a = &w.agents[0];
 
-    (void)state;
     log_begin();
     assert_int_equal(world_init(&w, LONG_MS), 0);
     assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
@@ -289,12 +273,11 @@ static void test_closing_sends_queued_data(void **state)
 }
 
 /* Both ends close at the same time: neither lingers. */
-static void test_both_ends_may_close_at_once(void **state)
+HY_TEST_WITH(test_both_ends_may_close_at_once, NULL, log_restore)
 {
     struct world w;
     struct side *a = &w.agents[0];
 
-    (void)state;
     assert_int_equal(world_init(&w, LONG_MS), 0);
     assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
     world_until(&w, w.driver.ups == 1 && a->ups == 1);
@@ -307,11 +290,10 @@ static void test_both_ends_may_close_at_once(void **state)
     world_done(&w);
 }
 
-static void test_a_peer_does_not_linger_if_the_other_end_has_closed(void **state)
+HY_TEST_WITH(test_a_peer_does_not_linger_if_the_other_end_has_closed, NULL, log_restore)
 {
     struct world w;
 
-    (void)state;
     assert_int_equal(world_init(&w, 10 * TEST_TIMEOUT_MS), 0);
     assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
     world_until(&w, w.driver.ups == 1 && w.agents[0].ups == 1);
@@ -322,12 +304,11 @@ static void test_a_peer_does_not_linger_if_the_other_end_has_closed(void **state
     world_done(&w);
 }
 
-static void test_a_peer_may_be_closed_in_its_message_callback(void **state)
+HY_TEST_WITH(test_a_peer_may_be_closed_in_its_message_callback, NULL, log_restore)
 {
     struct world w;
     struct side *a = &w.agents[0];
 
-    (void)state;
     log_begin();
     assert_int_equal(world_init(&w, LONG_MS), 0);
     assert_int_equal(world_dial(&w, "agent-1", LONG_MS), 0);
@@ -341,13 +322,12 @@ static void test_a_peer_may_be_closed_in_its_message_callback(void **state)
     world_done(&w);
 }
 
-static void test_many_agents_connect_at_once(void **state)
+HY_TEST_WITH(test_many_agents_connect_at_once, NULL, log_restore)
 {
     struct world w;
     char name[32];
     int got = 0;
 
-    (void)state;
     assert_int_equal(world_init(&w, LONG_MS), 0);
     w.driver.echoes = 0;
     for (int i = 0; i < AGENTS_MAX; i++) {
@@ -364,14 +344,13 @@ static void test_many_agents_connect_at_once(void **state)
     world_done(&w);
 }
 
-static void test_listening_and_dialing_refuse_invalid_arguments(void **state)
+HY_TEST_WITH(test_listening_and_dialing_refuse_invalid_arguments, NULL, log_restore)
 {
     struct hy_err err = {0};
     struct hy_peer *p;
     struct world w;
     uint16_t port;
 
-    (void)state;
     assert_int_equal(world_init(&w, LONG_MS), 0);
     assert_int_equal(side_open(&w.agents[0], &w, LONG_MS), 0);
     w.agent_count = 1;
@@ -387,13 +366,12 @@ static void test_listening_and_dialing_refuse_invalid_arguments(void **state)
     world_done(&w);
 }
 
-static void test_a_host_is_dialed_by_name(void **state)
+HY_TEST_WITH(test_a_host_is_dialed_by_name, NULL, log_restore)
 {
     struct world w;
     struct side *a = &w.agents[0];
     uint8_t key[HY_KEY_SIZE];
 
-    (void)state;
     log_begin();
     assert_int_equal(world_init(&w, LONG_MS), 0);
     assert_int_equal(side_open(a, &w, LONG_MS), 0);
@@ -404,5 +382,3 @@ static void test_a_host_is_dialed_by_name(void **state)
     log_end();
     world_done(&w);
 }
-
-#endif

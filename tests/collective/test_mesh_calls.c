@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A part of test_mesh.c: every call, against a simple reference implementation. */
-#ifndef HY_TESTS_MESH_CALLS_H
-#define HY_TESTS_MESH_CALLS_H
-
+/* Every call, against a simple reference implementation. */
 #include "base/rng.h"
 #include "base/text.h"
 #include "collective/shm/shm.h"
@@ -26,9 +23,8 @@ static int body_allreduce(struct rank *r)
     return rc;
 }
 
-static void test_allreduce_of_every_type_and_operation(void **state)
+HY_TEST(test_allreduce_of_every_type_and_operation)
 {
-    (void)state;
     for (unsigned size = 1; size <= 6; size++)
         all_ranks(size, body_allreduce, NULL);
 }
@@ -60,9 +56,8 @@ static int body_random(struct rank *r)
     return rc;
 }
 
-static void test_results_are_the_same_bits_on_every_rank_and_in_every_run(void **state)
+HY_TEST(test_results_are_the_same_bits_on_every_rank_and_in_every_run)
 {
-    (void)state;
     for (unsigned size = 2; size <= 6; size++) {
         uint64_t runs[2][6 * RANDOM_RESULTS];
 
@@ -107,9 +102,8 @@ static int body_reducescatter(struct rank *r)
     return rc;
 }
 
-static void test_reducescatter_of_unequal_shares(void **state)
+HY_TEST(test_reducescatter_of_unequal_shares)
 {
-    (void)state;
     for (unsigned size = 2; size <= 6; size++)
         all_ranks(size, body_reducescatter, NULL);
 }
@@ -137,9 +131,8 @@ static int body_broadcast(struct rank *r)
     return 0;
 }
 
-static void test_broadcast_from_every_root(void **state)
+HY_TEST(test_broadcast_from_every_root)
 {
-    (void)state;
     for (unsigned size = 1; size <= 6; size++)
         all_ranks(size, body_broadcast, NULL);
 }
@@ -153,9 +146,8 @@ static int body_allgather(struct rank *r)
     return rc;
 }
 
-static void test_allgather_of_unequal_parts(void **state)
+HY_TEST(test_allgather_of_unequal_parts)
 {
-    (void)state;
     for (unsigned size = 1; size <= 6; size++)
         all_ranks(size, body_allgather, NULL);
 }
@@ -192,9 +184,8 @@ static int body_exchange(struct rank *r)
     return rc == 0 && bad ? wrong(r, "exchange", count, (int)bad) : rc;
 }
 
-static void test_exchange_keeps_the_order_of_each_pair(void **state)
+HY_TEST(test_exchange_keeps_the_order_of_each_pair)
 {
-    (void)state;
     for (unsigned size = 1; size <= 6; size++)
         all_ranks(size, body_exchange, NULL);
 }
@@ -216,9 +207,8 @@ static int body_barrier(struct rank *r)
     return 0;
 }
 
-static void test_no_rank_leaves_a_barrier_before_all_reach_it(void **state)
+HY_TEST(test_no_rank_leaves_a_barrier_before_all_reach_it)
 {
-    (void)state;
     for (unsigned size = 1; size <= 6; size++) {
         unsigned arrived = 0;
 
@@ -247,9 +237,8 @@ static int body_sets(struct rank *r)
     return 0;
 }
 
-static void test_sets_of_ranks_may_overlap(void **state)
+HY_TEST(test_sets_of_ranks_may_overlap)
 {
-    (void)state;
     all_ranks(6, body_sets, NULL);
 }
 
@@ -322,11 +311,8 @@ static int body_pipes(struct rank *r)
     return rc == 0 && bad ? wrong(r, "pipe", PIPE_BYTES, bad) : rc;
 }
 
-static void test_pipes_carry_bytes_between_rank_0_and_the_others(void **state)
+HY_TEST(test_pipes_carry_bytes_between_rank_0_and_the_others)
 {
-    (void)state;
     for (unsigned size = 2; size <= 6; size++)
         all_ranks(size, body_pipes, NULL);
 }
-
-#endif

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A part of test_mesh.c: ranks as processes, which are killed and stopped. */
-#ifndef HY_TESTS_MESH_PROCESSES_H
-#define HY_TESTS_MESH_PROCESSES_H
-
+/* Ranks as processes, which are killed and stopped. */
 #include "base/rng.h"
 #include "fds.h"
 #include "mesh_checks.h"
@@ -114,12 +111,11 @@ static int body_forever(struct rank *r)
     return rc;
 }
 
-static void test_a_killed_rank_is_named_by_all_others(void **state)
+HY_TEST(test_a_killed_rank_is_named_by_all_others)
 {
     int before = count_fds();
     struct hy_rng rng;
 
-    (void)state;
     hy_rng_seed(&rng, 5, 0);
     for (int turn = 0; turn < KILLS; turn++) {
         uint8_t victim = (uint8_t)hy_rng_below(&rng, 4);
@@ -140,9 +136,8 @@ static void test_a_killed_rank_is_named_by_all_others(void **state)
     assert_int_equal(count_fds(), before);
 }
 
-static void test_a_killed_rank_is_named_without_a_driver_too(void **state)
+HY_TEST(test_a_killed_rank_is_named_without_a_driver_too)
 {
-    (void)state;
     for (uint8_t victim = 0; victim < 2; victim++) {
         struct processes p;
         char byte, expected[60];
@@ -170,12 +165,11 @@ static int body_some_large(struct rank *r)
     return rc;
 }
 
-static void test_collectives_continue_after_a_rank_was_stopped(void **state)
+HY_TEST(test_collectives_continue_after_a_rank_was_stopped)
 {
     struct processes p;
     char byte;
 
-    (void)state;
     start_processes(&p, 3, body_some_large, true);
     for (int i = 0; i < 3; i++)
         assert_int_equal(read(p.turns[0], &byte, 1), 1);
@@ -186,5 +180,3 @@ static void test_collectives_continue_after_a_rank_was_stopped(void **state)
         expect_final_report(&p, 0, "");
     end_processes(&p);
 }
-
-#endif
