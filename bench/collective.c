@@ -72,8 +72,12 @@ static void open_host(struct host *h)
 
 static void time_own_sizes(struct own_side *own, unsigned rank, unsigned ranks)
 {
-    struct side s = {.rank = (int)rank, .ranks = (int)ranks, .batches = own->batches, .allreduce = allreduce,
-                     .barrier = barrier, .arg = own};
+    struct side s = {.rank = (int)rank,
+                     .ranks = (int)ranks,
+                     .batches = own->batches,
+                     .allreduce = allreduce,
+                     .barrier = barrier,
+                     .arg = own};
 
     time_sizes(&s, own->sizes);
 }
@@ -139,7 +143,8 @@ static int time_allreduce(int argc, char **argv)
     if (argc == 5)
         return run_ranks(parse_ranks(argv[2]), &own);
     choice = (struct hy_choice){.way = strcmp(argv[5], "direct") == 0 ? HY_DIRECT : HY_SLICES,
-                                .segment = strtoull(argv[6], NULL, 10), .ahead = (unsigned)atoi(argv[7]),
+                                .segment = strtoull(argv[6], NULL, 10),
+                                .ahead = (unsigned)atoi(argv[7]),
                                 .stream_out = atoi(argv[8])};
     own.choice = &choice;
     return run_ranks(parse_ranks(argv[2]), &own);
@@ -218,8 +223,11 @@ static void time_group(struct own_side *own, unsigned rank, unsigned ranks)
 
 static int time_grouped(char **argv)
 {
-    struct own_side own = {.run = time_group, .batches = atoi(argv[3]), .tensors = strtoull(argv[4], NULL, 10),
-                           .tensor_bytes = strtoull(argv[5], NULL, 10), .staged = strcmp(argv[6], "staged") == 0};
+    struct own_side own = {.run = time_group,
+                           .batches = atoi(argv[3]),
+                           .tensors = strtoull(argv[4], NULL, 10),
+                           .tensor_bytes = strtoull(argv[5], NULL, 10),
+                           .staged = strcmp(argv[6], "staged") == 0};
 
     if (!own.tensors || own.tensor_bytes < sizeof(float))
         die("invalid number or size of tensors");

@@ -222,9 +222,8 @@ static void run_all(uint64_t trials, uint64_t agents)
     printf(" \"simulation\": {\"trials\": %" PRIu64 ", \"agents\": %" PRIu64 ", \"slots\": %" PRIu64
            ", \"seconds\": %.3f, \"submit_seconds\": %.3f, \"ns_per_trial\": %.0f,\n"
            "  \"simulated_s\": %.1f, \"utilisation\": %.4f, \"max_rss_mb\": %.1f},\n",
-           trials, agents, stats.slots, ended - began, submitted - began,
-           (ended - began) / (double)trials * 1e9, (double)w.clock / 1000,
-           busy_until ? busy / ((double)busy_until * (double)stats.slots) : 0,
+           trials, agents, stats.slots, ended - began, submitted - began, (ended - began) / (double)trials * 1e9,
+           (double)w.clock / 1000, busy_until ? busy / ((double)busy_until * (double)stats.slots) : 0,
            (double)usage.ru_maxrss / 1024);
     world_done(&w);
 }
@@ -281,8 +280,8 @@ static void print_steady(const char *before, uint64_t queue, uint64_t agents)
 {
     struct cost cost = steady(queue, agents, 400000);
 
-    printf("%s{\"queue\": %" PRIu64 ", \"agents\": %" PRIu64 ", \"median_ns\": %" PRIu32
-           ", \"p99_ns\": %" PRIu32 ", \"task_ns\": %.0f}",
+    printf("%s{\"queue\": %" PRIu64 ", \"agents\": %" PRIu64 ", \"median_ns\": %" PRIu32 ", \"p99_ns\": %" PRIu32
+           ", \"task_ns\": %.0f}",
            before, queue, agents, cost.median, cost.worst, cost.task);
 }
 

@@ -22,16 +22,16 @@
  * ends its own main with hy_run_tests.
  */
 #define HY_TEST(function) HY_TEST_WITH(function, NULL, NULL)
-#define HY_TEST_WITH(function, setup, teardown)                  \
-    static void function(void **state);                          \
-    HY_REGISTER(function, function, #function, setup, teardown)  \
+#define HY_TEST_WITH(function, setup, teardown)                                                                        \
+    static void function(void **state);                                                                                \
+    HY_REGISTER(function, function, #function, setup, teardown)                                                        \
     static void function(__attribute__((unused)) void **state)
 
 /* Registers a function once more, with another name and fixture; `id` is unique. */
-#define HY_REGISTER(id, function, name, setup, teardown)                                              \
-    __attribute__((constructor)) static void register_##id(void)                                      \
-    {                                                                                                 \
-        hy_register_test(&(const struct CMUnitTest){name, function, setup, teardown, NULL});          \
+#define HY_REGISTER(id, function, name, setup, teardown)                                                               \
+    __attribute__((constructor)) static void register_##id(void)                                                       \
+    {                                                                                                                  \
+        hy_register_test(&(const struct CMUnitTest){name, function, setup, teardown, NULL});                           \
     }
 
 void hy_register_test(const struct CMUnitTest *test);
@@ -65,12 +65,12 @@ static inline void hy_each_fault(enum hy_seam seam, int (*scenario)(void *arg), 
 }
 
 /* Skips the test; tests/run takes the printed line as the reason. Call it first: nothing is cleaned up. */
-#define hy_skip(...)                  \
-    do {                              \
-        print_message("skipped: ");   \
-        print_message(__VA_ARGS__);   \
-        print_message("\n");          \
-        skip();                       \
+#define hy_skip(...)                                                                                                   \
+    do {                                                                                                               \
+        print_message("skipped: ");                                                                                    \
+        print_message(__VA_ARGS__);                                                                                    \
+        print_message("\n");                                                                                           \
+        skip();                                                                                                        \
     } while (0)
 
 /* Skips the test without root; `what` is what root is needed for, as "to mount a disk". */

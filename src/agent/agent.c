@@ -150,8 +150,9 @@ void hy_agent_note(struct agent *a, const char *fmt, ...)
 /* Variables that belong to the host, not to the user's session. */
 static bool is_host_variable(const char *entry)
 {
-    static const char *const names[] = {"HOME=", "USER=", "LOGNAME=", "SHELL=", "TMPDIR=", "HOSTNAME=", "MAIL=",
-                                        "XDG_RUNTIME_DIR=", "XDG_CACHE_HOME=", "XDG_STATE_HOME=", "SSH_"};
+    static const char *const names[] = {
+        "HOME=",           "USER=",           "LOGNAME=", "SHELL=", "TMPDIR=", "HOSTNAME=", "MAIL=", "XDG_RUNTIME_DIR=",
+        "XDG_CACHE_HOME=", "XDG_STATE_HOME=", "SSH_"};
 
     for (size_t i = 0; i < HY_COUNT(names); i++)
         if (strncmp(entry, names[i], strlen(names[i])) == 0)
@@ -480,7 +481,6 @@ static void on_companion(uv_poll_t *h, int status, int events)
     hy_agent_end(h->data, 0, "its companion process is gone");
 }
 
-
 static int watch_companion(struct agent *a, pid_t pid, struct hy_err *err)
 {
     int rc;
@@ -550,19 +550,18 @@ static void close_loop(struct agent *a)
 
 /* ---- the command line ------------------------------------------------------------ */
 
-static const char usage[] =
-    "usage: hopyard agent --join HOST:PORT --key-file FILE [--slots N] [--name NAME]\n"
-    "\n"
-    "Lends this machine to a run. The run must have been started with --listen;\n"
-    "`hopyard run` then prints the address, and where the key file is.\n"
-    "\n"
-    "  --join HOST:PORT   the run's driver ([HOST]:PORT for IPv6)\n"
-    "  --key-file FILE    the run's key, copied from there (mode 0600); - reads it\n"
-    "                     from standard input\n"
-    "  --slots N          how many trials at a time (default: the number of cores)\n"
-    "  --name NAME        the agent's name in the run (default: the host's name)\n"
-    "\n"
-    "The agent ends with the run, or after 15 seconds without a message from it.\n";
+static const char usage[] = "usage: hopyard agent --join HOST:PORT --key-file FILE [--slots N] [--name NAME]\n"
+                            "\n"
+                            "Lends this machine to a run. The run must have been started with --listen;\n"
+                            "`hopyard run` then prints the address, and where the key file is.\n"
+                            "\n"
+                            "  --join HOST:PORT   the run's driver ([HOST]:PORT for IPv6)\n"
+                            "  --key-file FILE    the run's key, copied from there (mode 0600); - reads it\n"
+                            "                     from standard input\n"
+                            "  --slots N          how many trials at a time (default: the number of cores)\n"
+                            "  --name NAME        the agent's name in the run (default: the host's name)\n"
+                            "\n"
+                            "The agent ends with the run, or after 15 seconds without a message from it.\n";
 
 static int parse_join(struct settings *s, const char *text, struct hy_err *err)
 {
@@ -612,13 +611,15 @@ static int set_engine_option(struct settings *s, int option, const char *value, 
         return hold(s, value, err);
     case 'o':
         return hy_parse_u64(value, &s->open_files) < 0
-                   ? hy_err_set(err, -EINVAL, "--open-files takes a number, not '%s'", value) : 0;
+                   ? hy_err_set(err, -EINVAL, "--open-files takes a number, not '%s'", value)
+                   : 0;
     case 'p': /* of this machine, for functions */
         s->python = value;
         return 0;
     case 'c':
         return parse_container(s, value) < 0
-                   ? hy_err_set(err, -EINVAL, "--container takes PID:BYTES:BYTES, not '%s'", value) : 0;
+                   ? hy_err_set(err, -EINVAL, "--container takes PID:BYTES:BYTES, not '%s'", value)
+                   : 0;
     case 'd': /* a directory for the files of trials, if the project is not shared */
         s->work = value;
         return 0;
@@ -630,7 +631,8 @@ static int set_engine_option(struct settings *s, int option, const char *value, 
         return 0;
     case 'l': /* to end with, once it is detached: hy_agent_detach */
         return hy_parse_u64(value, &s->companion) < 0 || s->companion == 0 || s->companion > INT_MAX
-                   ? hy_err_set(err, -EINVAL, "--companion takes a process, not '%s'", value) : 0;
+                   ? hy_err_set(err, -EINVAL, "--companion takes a process, not '%s'", value)
+                   : 0;
     default:
         return hy_err_set(err, -EINVAL, "see `hopyard agent --help`");
     }
@@ -650,7 +652,8 @@ static int set(struct settings *s, int option, const char *value, struct hy_err 
     case 'n':
         s->name = value;
         return strlen(value) <= HY_NAME_LIMIT
-                   ? 0 : hy_err_set(err, -EINVAL, "--name takes at most %u bytes", HY_NAME_LIMIT);
+                   ? 0
+                   : hy_err_set(err, -EINVAL, "--name takes at most %u bytes", HY_NAME_LIMIT);
     case 'h':
         fputs(usage, stdout);
         return 1;
@@ -661,15 +664,21 @@ static int set(struct settings *s, int option, const char *value, struct hy_err 
 
 static int parse_settings(struct settings *s, int argc, char **argv, struct hy_err *err)
 {
-    static const struct option options[] = {
-        {"join", required_argument, NULL, 'j'},       {"key-file", required_argument, NULL, 'k'},
-        {"slots", required_argument, NULL, 's'},      {"name", required_argument, NULL, 'n'},
-        {"help", no_argument, NULL, 'h'},             {"identity", required_argument, NULL, 'i'},
-        {"hold-fd", required_argument, NULL, 'f'},    {"open-files", required_argument, NULL, 'o'},
-        {"python", required_argument, NULL, 'p'},     {"container", required_argument, NULL, 'c'},
-        {"until-eof", no_argument, NULL, 'e'},        {"own-environment", no_argument, NULL, 'w'},
-        {"work", required_argument, NULL, 'd'},       {"companion", required_argument, NULL, 'l'},
-        {0}};
+    static const struct option options[] = {{"join", required_argument, NULL, 'j'},
+                                            {"key-file", required_argument, NULL, 'k'},
+                                            {"slots", required_argument, NULL, 's'},
+                                            {"name", required_argument, NULL, 'n'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {"identity", required_argument, NULL, 'i'},
+                                            {"hold-fd", required_argument, NULL, 'f'},
+                                            {"open-files", required_argument, NULL, 'o'},
+                                            {"python", required_argument, NULL, 'p'},
+                                            {"container", required_argument, NULL, 'c'},
+                                            {"until-eof", no_argument, NULL, 'e'},
+                                            {"own-environment", no_argument, NULL, 'w'},
+                                            {"work", required_argument, NULL, 'd'},
+                                            {"companion", required_argument, NULL, 'l'},
+                                            {0}};
     int option, rc;
 
     while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
@@ -705,9 +714,17 @@ static int prove_identity(struct settings *s, struct hy_err *err)
 static int serve(const struct settings *s, struct hy_err *err)
 {
     char host[256] = "agent";
-    struct agent a = {.next_stream = 1, .slots = (uint32_t)s->slots, .name = s->name, .python = s->python,
-                      .own_environment = s->own_environment, .memory = s->container_spare, .work = s->work,
-                      .open_files = s->open_files, .hold_fd = s->hold_fd, .function.fd = -1, .shared.fd = -1,
+    struct agent a = {.next_stream = 1,
+                      .slots = (uint32_t)s->slots,
+                      .name = s->name,
+                      .python = s->python,
+                      .own_environment = s->own_environment,
+                      .memory = s->container_spare,
+                      .work = s->work,
+                      .open_files = s->open_files,
+                      .hold_fd = s->hold_fd,
+                      .function.fd = -1,
+                      .shared.fd = -1,
                       .companion_fd = -1};
     int rc;
 

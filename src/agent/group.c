@@ -71,7 +71,7 @@ static bool are_valid_addresses(char *const *list, size_t n)
 
 static bool is_valid_join(const Hy__GroupJoin *join)
 {
-    return join->port <= UINT16_MAX && strlen(join->bell) < sizeof ((struct member *)0)->bell &&
+    return join->port <= UINT16_MAX && strlen(join->bell) < sizeof((struct member *)0)->bell &&
            are_valid_addresses(join->addresses, join->n_addresses);
 }
 
@@ -262,8 +262,7 @@ static bool answers_join(const struct trial *t, const Hy__Roster *r)
 {
     const Hy__GroupMember *self = r->rank < r->n_members ? r->members[r->rank] : NULL;
 
-    return self && self->trial == t->number && self->port == t->member.port &&
-           strcmp(self->bell, t->member.bell) == 0;
+    return self && self->trial == t->number && self->port == t->member.port && strcmp(self->bell, t->member.bell) == 0;
 }
 
 static unsigned count_local_ranks(const Hy__Roster *r)
@@ -338,8 +337,7 @@ void hy_agent_group_deliver(struct agent *a, const Hy__GroupWord *word)
         send_word(t, t->member.node, &copy);
     else if (!t || !t->member.conn || !is_current(t, word))
         hy_info_limited("dropped a group message without a recipient trial=%llu attempt=%u kind=%d",
-                        (unsigned long long)word->trial,
-                        word->attempt, (int)word->body_case);
+                        (unsigned long long)word->trial, word->attempt, (int)word->body_case);
     else if (word->body_case == HY__GROUP_WORD__BODY_ROSTER)
         send_roster(t, word);
     else

@@ -54,8 +54,9 @@ static void on_end(void *arg, int status, const char *said)
 
     m->helper = NULL;
     if (status != 0)
-        hy_warn_limited("a trial's files go over the driver's link, not directly to HDFS trial=%llu status=%d error=%.*s",
-                        (unsigned long long)m->trial->number, status, length, said);
+        hy_warn_limited(
+            "a trial's files go over the driver's link, not directly to HDFS trial=%llu status=%d error=%.*s",
+            (unsigned long long)m->trial->number, status, length, said);
     hy_agent_upload_mirrored(m->trial, m->is_ending && status == 0);
 }
 
@@ -128,8 +129,7 @@ static bool is_over(int timeout_ms)
 /* Retrying does not help; and the driver may have permissions that we lack. */
 static bool is_refused(int rc)
 {
-    return rc == -EACCES || rc == -EPERM || rc == -EDQUOT || rc == -EINVAL || rc == -ENAMETOOLONG ||
-           rc == -EFBIG;
+    return rc == -EACCES || rc == -EPERM || rc == -EDQUOT || rc == -EINVAL || rc == -ENAMETOOLONG || rc == -EFBIG;
 }
 
 int hy_agent_mirror_main(const char *directory, const char *url, const char *limit)

@@ -50,8 +50,8 @@ static bool is_left_behind(const char *name, const char *host)
     unsigned long long space;
     int pid, used = 0;
 
-    return sscanf(name, "%d-%llu-%*d-%n", &pid, &space, &used) == 2 && used && pid > 0 &&
-           space == hy_pid_namespace() && strcmp(name + used, host) == 0 && kill((pid_t)pid, 0) < 0 && errno == ESRCH;
+    return sscanf(name, "%d-%llu-%*d-%n", &pid, &space, &used) == 2 && used && pid > 0 && space == hy_pid_namespace() &&
+           strcmp(name + used, host) == 0 && kill((pid_t)pid, 0) < 0 && errno == ESRCH;
 }
 
 /* Removes directories of agents that were killed. */

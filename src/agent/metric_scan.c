@@ -46,8 +46,7 @@ static bool take_number(const char *at, const char *end, char number[NUMBER_MAX]
 }
 
 /* Finds the next "name=number" at or behind *at, and moves *at behind the '='. */
-static bool next_word(const char **at, const char *begin, const char *end, const char *name,
-                      char number[NUMBER_MAX])
+static bool next_word(const char **at, const char *begin, const char *end, const char *name, char number[NUMBER_MAX])
 {
     size_t n = strlen(name);
 

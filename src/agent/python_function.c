@@ -161,7 +161,10 @@ static int start_server(struct agent *a, int64_t timeout_ms, struct hy_err *err)
     hy_cleanup_free char **env = hy_calloc(a->env_count + 2, sizeof *env);
     hy_cleanup_free char *path = hy_agent_function_env(a);
     char tag[HY_FORK_SERVER_TAG + 1];
-    struct hy_process_spec spec = {.tag = tag, .argv = argv, .env = env, .open_files = a->open_files,
+    struct hy_process_spec spec = {.tag = tag,
+                                   .argv = argv,
+                                   .env = env,
+                                   .open_files = a->open_files,
                                    .cwd = access(w->cwd, X_OK) == 0 ? w->cwd : "/"};
     int n = snprintf(tag, sizeof tag, "%lld.server", (long long)w->run);
 

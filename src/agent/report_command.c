@@ -10,15 +10,14 @@
 #include "base/mem.h"
 #include "wire/wire.h"
 
-static const char usage[] =
-    "usage: hopyard report NAME=VALUE ... [step=N]\n"
-    "\n"
-    "Reports values of a trial, from inside the trial:\n"
-    "\n"
-    "  hopyard report accuracy=0.91 step=3\n"
-    "\n"
-    "The values appear in the live table at once and are kept in the store. The\n"
-    "last value of the run's metric counts if the trial prints none at its end.\n";
+static const char usage[] = "usage: hopyard report NAME=VALUE ... [step=N]\n"
+                            "\n"
+                            "Reports values of a trial, from inside the trial:\n"
+                            "\n"
+                            "  hopyard report accuracy=0.91 step=3\n"
+                            "\n"
+                            "The values appear in the live table at once and are kept in the store. The\n"
+                            "last value of the run's metric counts if the trial prints none at its end.\n";
 
 static int parse(Hy__TrialReport *r, Hy__Metric *metrics, int argc, char **argv, struct hy_err *err)
 {

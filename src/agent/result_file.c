@@ -20,7 +20,6 @@
 #include "base/mem.h"
 #include "wire/wire.h"
 
-
 static const struct {
     const char *from, *to;
 } words[] = {{"NaN", "null"},  {"Infinity", "true"}, {"-Infinity", "false"},
@@ -120,12 +119,12 @@ static int pass_numbers(json_t *root, const char *metric, hy_result_cb cb, void 
         return cb(arg, metric, number);
     }
     if (!json_is_object(root))
-        return hy_err_set(err, -EINVAL,
-                          "the result is neither a JSON object nor a number; write {\"name\": number}");
+        return hy_err_set(err, -EINVAL, "the result is neither a JSON object nor a number; write {\"name\": number}");
     if (json_object_size(root) > HY_VALUES_LIMIT)
         return hy_err_set(err, -EINVAL, "the result has %zu values, and at most %u are allowed; write fewer",
                           json_object_size(root), HY_VALUES_LIMIT);
-    json_object_foreach(root, name, value) {
+    json_object_foreach(root, name, value)
+    {
         if (strlen(name) > HY_NAME_LIMIT)
             return hy_err_set(err, -EINVAL,
                               "the result has a name of %zu bytes, and at most %u are allowed; write a shorter one",
@@ -138,8 +137,7 @@ static int pass_numbers(json_t *root, const char *metric, hy_result_cb cb, void 
     return 0;
 }
 
-int hy_result_parse(const uint8_t *bytes, size_t n, const char *metric, hy_result_cb cb, void *arg,
-                    struct hy_err *err)
+int hy_result_parse(const uint8_t *bytes, size_t n, const char *metric, hy_result_cb cb, void *arg, struct hy_err *err)
 {
     hy_cleanup_buf struct hy_buf text;
     json_error_t where;
@@ -148,8 +146,7 @@ int hy_result_parse(const uint8_t *bytes, size_t n, const char *metric, hy_resul
 
     hy_buf_init(&text, 2 * HY_RESULT_LIMIT);
     if (n > HY_RESULT_LIMIT)
-        return hy_err_set(err, -EINVAL,
-                          "the result has %zu bytes, and at most %u are allowed; write only numbers", n,
+        return hy_err_set(err, -EINVAL, "the result has %zu bytes, and at most %u are allowed; write only numbers", n,
                           HY_RESULT_LIMIT);
     if (is_blank(bytes, n))
         return hy_err_set(err, -EINVAL, "the result is empty");

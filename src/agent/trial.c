@@ -441,8 +441,8 @@ static void limit_threads(struct env_list *w)
     cpu_set_t cores;
 
     if (env_value(w->list, w->count, "HOPYARD_NODE=") || !env_number(w, "HOROVOD_LOCAL_SIZE=", &here) || here == 0 ||
-        sched_getaffinity(0, sizeof cores, &cores) < 0 ||
-        env_value(w->list, w->count, "TF_NUM_INTRAOP_THREADS=") || env_value(w->list, w->count, "OMP_NUM_THREADS="))
+        sched_getaffinity(0, sizeof cores, &cores) < 0 || env_value(w->list, w->count, "TF_NUM_INTRAOP_THREADS=") ||
+        env_value(w->list, w->count, "OMP_NUM_THREADS="))
         return;
     here = (uint64_t)CPU_COUNT(&cores) / here;
     add_env(w, hy_asprintf("TF_NUM_INTRAOP_THREADS=%llu", (unsigned long long)(here ? here : 1)));
@@ -459,9 +459,8 @@ static bool bind_to_cores(struct env_list *w, cpu_set_t *ret)
     size_t own;
 
     if ((to && strcmp(to, "none") == 0) || env_value(w->list, w->count, "HOPYARD_NODE=") ||
-        !env_number(w, "HOROVOD_LOCAL_RANK=", &rank) ||
-        !env_number(w, "HOROVOD_LOCAL_SIZE=", &ranks) || !env_number(w, "HOROVOD_ELASTIC=", &elastic) || elastic ||
-        ranks < 2)
+        !env_number(w, "HOROVOD_LOCAL_RANK=", &rank) || !env_number(w, "HOROVOD_LOCAL_SIZE=", &ranks) ||
+        !env_number(w, "HOROVOD_ELASTIC=", &elastic) || elastic || ranks < 2)
         return false;
     own = hy_cpu_share_for_rank(rank, ranks, ret);
     if (own)
@@ -513,9 +512,14 @@ static int start_process(struct trial *t, struct hy_fork_server *server, struct 
     const Hy__Start *s = t->start->start;
     __attribute__((cleanup(env_list_done))) struct env_list env = make_environment(t);
     hy_cleanup_free char **argv = hy_calloc(s->n_argv + 1, sizeof *argv); /* ends in NULL */
-    struct hy_process_spec spec = {.tag = t->tag, .argv = argv, .env = env.list, .cwd = cwd_of(t),
-                                   .memory = s->memory, .timeout_ms = s->timeout_ms,
-                                   .open_files = t->agent->open_files, .fork_server = server};
+    struct hy_process_spec spec = {.tag = t->tag,
+                                   .argv = argv,
+                                   .env = env.list,
+                                   .cwd = cwd_of(t),
+                                   .memory = s->memory,
+                                   .timeout_ms = s->timeout_ms,
+                                   .open_files = t->agent->open_files,
+                                   .fork_server = server};
     cpu_set_t cores;
     int rc;
 
@@ -529,7 +533,7 @@ static int start_process(struct trial *t, struct hy_fork_server *server, struct 
     if (argv && t->agent->python && t->agent->function.fd >= 0)
         argv[0] = (char *)t->agent->python;
     rc = env.complete && argv ? hy_process_start(t->agent->supervisor, &spec, &events, t, &t->process, err)
-                           : hy_err_oom(err);
+                              : hy_err_oom(err);
     if (rc == -ENOENT && spec.cwd == t->dir) {
         struct hy_err own = *err;
 

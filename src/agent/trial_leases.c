@@ -138,8 +138,8 @@ void hy_agent_cores_open(struct agent *a, const Hy__Welcome *w)
 {
     struct hy_err err = {0};
     long count = sysconf(_SC_NPROCESSORS_ONLN);
-    struct hy_cores_spec spec = {.count = count > 0 ? (uint32_t)count : 1, .per_core = w->per_core, .gang = w->gang,
-                                 .holder = w->holder};
+    struct hy_cores_spec spec = {
+        .count = count > 0 ? (uint32_t)count : 1, .per_core = w->per_core, .gang = w->gang, .holder = w->holder};
     hy_cleanup_free char *directory = NULL, *path = NULL;
 
     if (!w->per_core || a->cores)

@@ -150,7 +150,8 @@ static void over_files(struct trial *t)
 {
     fail_upload(t,
                 "it left more than %u files on a machine without access to the project directory; pack them into "
-                "fewer, or write them to storage that all machines share", HY_FILES_LIMIT);
+                "fewer, or write them to storage that all machines share",
+                HY_FILES_LIMIT);
 }
 
 /* ---- which ------------------------------------------------------------------------ */

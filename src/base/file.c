@@ -222,10 +222,12 @@ static int own_dir_error(int rc, const struct entering *e, const char *dir, cons
     if (e->stranger != (uid_t)-1)
         return hy_err_set(err, rc,
                           "the directory '%s/%s' is not used, since it or its parent belongs to another user "
-                          "(user ID %u): remove that one", dir, path, (unsigned)e->stranger);
+                          "(user ID %u): remove that one",
+                          dir, path, (unsigned)e->stranger);
     if (rc == -ENOTDIR || rc == -ELOOP)
         return hy_err_set(err, rc,
-                          "'%s/%s' is not used, since it or its parent is a symbolic link or a file: remove that one", dir, path);
+                          "'%s/%s' is not used, since it or its parent is a symbolic link or a file: remove that one",
+                          dir, path);
     return hy_err_sys(err, rc, "cannot make the directory '%s/%s'", dir, path);
 }
 
@@ -383,8 +385,8 @@ int hy_runtime_sweep(const char *prefix, const char *suffix)
     if (!dir)
         return directory ? -errno : -ENOENT;
     while ((entry = readdir(dir))) {
-        hy_cleanup_free char *path =
-            is_named(entry->d_name, prefix, suffix) ? hy_path_join(directory, entry->d_name) : NULL;
+        hy_cleanup_free char *path = is_named(entry->d_name, prefix, suffix) ? hy_path_join(directory, entry->d_name)
+                                                                             : NULL;
 
         if (path && hy_socket_is_dead(path))
             (void)unlink(path); /* another process may have removed it */

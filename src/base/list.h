@@ -44,12 +44,10 @@ static inline void hy_list_push_front(struct hy_list *list, struct hy_list *l)
     hy_list_push(list->next, l);
 }
 
-#define hy_container(pointer, type, member)                                                        \
-    ((type *)(void *)((char *)(pointer) - offsetof(type, member)))
+#define hy_container(pointer, type, member) ((type *)(void *)((char *)(pointer) - offsetof(type, member)))
 
 /* The entry may be removed in the loop's body. */
-#define hy_list_each(it, list)                                                                     \
-    for (struct hy_list *it = (list)->next, *it##_next = it->next; it != (list);                   \
-         it = it##_next, it##_next = it->next)
+#define hy_list_each(it, list)                                                                                         \
+    for (struct hy_list *it = (list)->next, *it##_next = it->next; it != (list); it = it##_next, it##_next = it->next)
 
 #endif

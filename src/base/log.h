@@ -52,11 +52,11 @@ void hy_log_flush(void);
 void hy_log_reset(void);
 
 /* Each use has its own limit. */
-#define hy_log_limited(level, ...)                                                                           \
-    do {                                                                                                     \
-        static struct hy_log_limit limit_of_this_line;                                                       \
-                                                                                                             \
-        hy_log_rate_limited(&limit_of_this_line, level, __VA_ARGS__);                                              \
+#define hy_log_limited(level, ...)                                                                                     \
+    do {                                                                                                               \
+        static struct hy_log_limit limit_of_this_line;                                                                 \
+                                                                                                                       \
+        hy_log_rate_limited(&limit_of_this_line, level, __VA_ARGS__);                                                  \
     } while (0)
 #define hy_info_limited(...) hy_log_limited(HY_LOG_INFO, __VA_ARGS__)
 #define hy_warn_limited(...) hy_log_limited(HY_LOG_WARN, __VA_ARGS__)

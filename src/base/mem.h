@@ -38,19 +38,19 @@ void hy_close_at(int *fd); /* if it is open; sets it to -1 */
 #define hy_cleanup_close __attribute__((cleanup(hy_close_at)))
 
 /* Transfers ownership of the pointer and sets it to NULL. */
-#define hy_take(p)                                                                                 \
-    ({                                                                                             \
-        __typeof__(p) hy_taken_ = (p);                                                             \
-        (p) = NULL;                                                                                \
-        hy_taken_;                                                                                 \
+#define hy_take(p)                                                                                                     \
+    ({                                                                                                                 \
+        __typeof__(p) hy_taken_ = (p);                                                                                 \
+        (p) = NULL;                                                                                                    \
+        hy_taken_;                                                                                                     \
     })
 
 /* Transfers ownership of the descriptor and sets it to -1. */
-#define hy_take_fd(fd)                                                                             \
-    ({                                                                                             \
-        int hy_taken_fd_ = (fd);                                                                   \
-        (fd) = -1;                                                                                 \
-        hy_taken_fd_;                                                                              \
+#define hy_take_fd(fd)                                                                                                 \
+    ({                                                                                                                 \
+        int hy_taken_fd_ = (fd);                                                                                       \
+        (fd) = -1;                                                                                                     \
+        hy_taken_fd_;                                                                                                  \
     })
 
 #define HY_COUNT(array) (sizeof(array) / sizeof((array)[0]))

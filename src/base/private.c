@@ -38,8 +38,7 @@ void hy_private_notes_to(void (*send)(const char *text))
 static int refuse_link(const char *path, struct hy_err *err)
 {
     return hy_err_set(err, -EPERM,
-                      "'%s' is a symbolic link and is not followed: remove it, or replace it by its target",
-                      path);
+                      "'%s' is a symbolic link and is not followed: remove it, or replace it by its target", path);
 }
 
 static int check_owner(const struct stat *st, const char *path, enum hy_owner owner, struct hy_err *err)
@@ -107,8 +106,8 @@ static int dir_at(int above, const char *name, const char *path, enum hy_owner o
     if (rc < 0)
         return rc;
     if (rc > 0) {
-        snprintf(note, sizeof note, "other users could read '%s' (mode %04o); now only its owner can (mode %04o)",
-                 path, (unsigned)st.st_mode & 07777, (unsigned)st.st_mode & 07700);
+        snprintf(note, sizeof note, "other users could read '%s' (mode %04o); now only its owner can (mode %04o)", path,
+                 (unsigned)st.st_mode & 07777, (unsigned)st.st_mode & 07700);
         send_note(note);
     }
     return hy_take_fd(fd);

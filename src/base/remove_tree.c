@@ -40,7 +40,6 @@ struct walk {
     size_t closed; /* the number of first levels that are closed */
 };
 
-
 /* Takes the descriptor. */
 static DIR *open_stream(int fd)
 {

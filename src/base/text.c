@@ -243,8 +243,7 @@ int hy_append_printable(struct hy_buf *b, const char *text, size_t n)
         unsigned char c = (unsigned char)text[i];
         size_t len = hy_utf8_len(text + i, n - i);
         /* U+0080 to U+009F are control characters too. */
-        int plain =
-            len > 1 ? !(c == 0xc2 && (unsigned char)text[i + 1] < 0xa0) : len == 1 && c >= ' ' && c != 0x7f;
+        int plain = len > 1 ? !(c == 0xc2 && (unsigned char)text[i + 1] < 0xa0) : len == 1 && c >= ' ' && c != 0x7f;
 
         if (plain)
             rc = hy_buf_append(b, text + i, len);

@@ -12,8 +12,7 @@ static const struct hy_option run_options[] = {
      .value = "NAME=V,V,…",
      .many = true,
      .help = "run every combination of these values (layers=1..4 is a range; also NAME=[JSON,…], NAME=@FILE)"},
-    {.name = "paired",
-     .help = "with --grid: pair the values by position instead of combining them"},
+    {.name = "paired", .help = "with --grid: pair the values by position instead of combining them"},
     {.name = "random", .value = "N", .help = "run N random points of the --space (0: unlimited)"},
     {.name = "evolve", .help = "search the --space by differential evolution; requires --max or --min"},
     {.name = "space",
@@ -24,9 +23,7 @@ static const struct hy_option run_options[] = {
     {.name = "max", .value = "METRIC", .help = "the metric to maximize; trials print METRIC=VALUE"},
     {.name = "min", .value = "METRIC", .help = "the metric to minimize"},
     {.name = "population", .value = "N", .help = "evolve: size of the population"},
-    {.name = "generations",
-     .value = "N",
-     .help = "evolve: number of generations (0: unlimited)"},
+    {.name = "generations", .value = "N", .help = "evolve: number of generations (0: unlimited)"},
     {.name = "mutation", .value = "F", .help = "evolve: differential weight, 0 to 2"},
     {.name = "crossover", .value = "CR", .help = "evolve: crossover probability, 0 to 1"},
     {.name = "strategy", .value = "S", .help = "evolve: best1bin or rand1bin"},
@@ -46,9 +43,7 @@ static const struct hy_option run_options[] = {
      .help = "interrupt the run when its disk is full or its store is locked for longer (default: 10m)"},
     {.name = "retries", .value = "N", .help = "retry a failed trial up to N times"},
     {.name = "seed", .value = "N", .help = "seed of the search; the same seed gives the same trials (default: random)"},
-    {.name = "hosts",
-     .value = "HOST[:SLOTS],…",
-     .help = "run on these machines over ssh (default: one slot each)"},
+    {.name = "hosts", .value = "HOST[:SLOTS],…", .help = "run on these machines over ssh (default: one slot each)"},
     HY_ENGINE_OPTIONS,
     {.name = "listen",
      .value = "[ADDR:]PORT",
@@ -133,58 +128,54 @@ static const struct hy_option gc_options[] = {
     {0},
 };
 
-static const char run_about[] =
-    "Runs a command once for each combination of its parameters, several at a time,\n"
-    "and shows their progress. {name} in the command is replaced by the value of the\n"
-    "parameter; {{ and }} are literal braces. Without parameters, the command runs\n"
-    "once.\n"
-    "\n"
-    "The metric of a trial is the last METRIC=VALUE it prints, or the value it writes\n"
-    "as JSON to $HOPYARD_RESULT; `hopyard report` streams values during the trial. A\n"
-    "retry finds the files that the trial has written to $HOPYARD_CHECKPOINT.\n"
-    "\n"
-    "The run is a separate process: it continues when this terminal closes. Ctrl-C\n"
-    "prompts whether to stop the run or to detach from it.\n"
-    "\n"
-    "Exit status: 0 all trials done (or detached), 1 a trial or the run failed,\n"
-    "2 invalid usage, 130 stopped by Ctrl-C.";
+static const char run_about[] = "Runs a command once for each combination of its parameters, several at a time,\n"
+                                "and shows their progress. {name} in the command is replaced by the value of the\n"
+                                "parameter; {{ and }} are literal braces. Without parameters, the command runs\n"
+                                "once.\n"
+                                "\n"
+                                "The metric of a trial is the last METRIC=VALUE it prints, or the value it writes\n"
+                                "as JSON to $HOPYARD_RESULT; `hopyard report` streams values during the trial. A\n"
+                                "retry finds the files that the trial has written to $HOPYARD_CHECKPOINT.\n"
+                                "\n"
+                                "The run is a separate process: it continues when this terminal closes. Ctrl-C\n"
+                                "prompts whether to stop the run or to detach from it.\n"
+                                "\n"
+                                "Exit status: 0 all trials done (or detached), 1 a trial or the run failed,\n"
+                                "2 invalid usage, 130 stopped by Ctrl-C.";
 
-static const char run_examples[] =
-    "hopyard run --grid lr=0.001,0.0005 --grid dropout=0.45,0.7 --max accuracy \\\n"
-    "    --parallel 2 -- ./train --lr {lr} --dropout {dropout}\n"
-    "hopyard run --random 50 --space lr=log:1e-5..1e-1 --space layers=1..4 \\\n"
-    "    --min loss --memory 4G --timeout 1h -- python3 train.py {lr} {layers}\n"
-    "hopyard run --evolve --population 10 --generations 10 --space x=-5.0..5.0 \\\n"
-    "    --min f --hosts a:4,b:2 --name sphere --detach -- ./sphere {x}";
+static const char run_examples[] = "hopyard run --grid lr=0.001,0.0005 --grid dropout=0.45,0.7 --max accuracy \\\n"
+                                   "    --parallel 2 -- ./train --lr {lr} --dropout {dropout}\n"
+                                   "hopyard run --random 50 --space lr=log:1e-5..1e-1 --space layers=1..4 \\\n"
+                                   "    --min loss --memory 4G --timeout 1h -- python3 train.py {lr} {layers}\n"
+                                   "hopyard run --evolve --population 10 --generations 10 --space x=-5.0..5.0 \\\n"
+                                   "    --min f --hosts a:4,b:2 --name sphere --detach -- ./sphere {x}";
 
-static const char train_about[] =
-    "Starts a program N times, as the ranks of one training, which connect through\n"
-    "`import hopyard.hvd as hvd`, or horovod.tensorflow. All ranks run at the same\n"
-    "time, on this machine or on the hosts of -H; when one fails, all are killed,\n"
-    "unless the training is elastic (--min-np). A program that does not use ranks\n"
-    "runs N times, too.\n"
-    "\n"
-    "In a terminal, a table shows the progress of the ranks below the output of rank\n"
-    "0; in a pipe, each line starts with its rank. `hopyard logs RUN 3` prints the\n"
-    "output of rank 3.\n"
-    "\n"
-    "The options of horovodrun are accepted; a note lists those without effect.\n"
-    "\n"
-    "Exit status: 0 all ranks succeeded (or detached), 1 a rank failed, 2 invalid\n"
-    "usage, 130 stopped by Ctrl-C.";
+static const char train_about[] = "Starts a program N times, as the ranks of one training, which connect through\n"
+                                  "`import hopyard.hvd as hvd`, or horovod.tensorflow. All ranks run at the same\n"
+                                  "time, on this machine or on the hosts of -H; when one fails, all are killed,\n"
+                                  "unless the training is elastic (--min-np). A program that does not use ranks\n"
+                                  "runs N times, too.\n"
+                                  "\n"
+                                  "In a terminal, a table shows the progress of the ranks below the output of rank\n"
+                                  "0; in a pipe, each line starts with its rank. `hopyard logs RUN 3` prints the\n"
+                                  "output of rank 3.\n"
+                                  "\n"
+                                  "The options of horovodrun are accepted; a note lists those without effect.\n"
+                                  "\n"
+                                  "Exit status: 0 all ranks succeeded (or detached), 1 a rank failed, 2 invalid\n"
+                                  "usage, 130 stopped by Ctrl-C.";
 
 static const char train_examples[] = "hopyard train -np 4 python train.py --epochs 3\n"
                                      "hopyard train -np 4 -H a:2,b:2 --gpus 1 -- python train.py\n"
                                      "hopyard train -np 4 --min-np 2 -H a:2,b:2 python elastic.py\n"
                                      "hopyard train --scaling -np 8 python train.py";
 
-static const char logs_about[] =
-    "Prints the output of trials, from the files in the run's log directory. The\n"
-    "output of one trial is unchanged; for all trials, each line starts with the\n"
-    "number of its trial. In a terminal, unprintable bytes are escaped.\n"
-    "\n"
-    "For a training, TRIAL is a rank, counted from 0: 3, or rank=3 without RUN.\n"
-    "For a cluster, it is a node: worker-0, or node=worker-0 without RUN.";
+static const char logs_about[] = "Prints the output of trials, from the files in the run's log directory. The\n"
+                                 "output of one trial is unchanged; for all trials, each line starts with the\n"
+                                 "number of its trial. In a terminal, unprintable bytes are escaped.\n"
+                                 "\n"
+                                 "For a training, TRIAL is a rank, counted from 0: 3, or rank=3 without RUN.\n"
+                                 "For a cluster, it is a node: worker-0, or node=worker-0 without RUN.";
 
 static const char tensorboard_about[] =
     "Starts TensorBoard on a run's log directory, or on any directory. Its address is\n"
@@ -199,11 +190,10 @@ static const char tensorboard_about[] =
     "$HOPYARD_PYTHON, or the first one in PATH. From another machine, use ssh:\n"
     "ssh -L 6006:127.0.0.1:6006 HOST hopyard tensorboard --port 6006";
 
-static const char gc_about[] =
-    "Cleans up on this machine after processes that were killed: trials of this\n"
-    "project whose agent has exited, and stale sockets. With --all also those of your\n"
-    "other projects, and unused MPS daemons for shares of a GPU. Nothing that is in\n"
-    "use is touched. In a terminal, prints what it would do and prompts.";
+static const char gc_about[] = "Cleans up on this machine after processes that were killed: trials of this\n"
+                               "project whose agent has exited, and stale sockets. With --all also those of your\n"
+                               "other projects, and unused MPS daemons for shares of a GPU. Nothing that is in\n"
+                               "use is touched. In a terminal, prints what it would do and prompts.";
 
 #define RUNNING "Running"
 #define INSPECTING "Inspecting"
@@ -298,8 +288,7 @@ const struct hy_command hy_commands[] = {
      .run = hy_cmd_logs,
      .summary = "print the output of trials",
      .about = logs_about,
-     .examples =
-         "hopyard logs 3 7\nhopyard logs -f\nhopyard logs digits 12 --stderr\nhopyard logs rank=0 -f"},
+     .examples = "hopyard logs 3 7\nhopyard logs -f\nhopyard logs digits 12 --stderr\nhopyard logs rank=0 -f"},
     {.name = "tensorboard",
      .group = INSPECTING,
      .words = "[RUN|PATH]",
@@ -308,8 +297,7 @@ const struct hy_command hy_commands[] = {
      .run = hy_cmd_tensorboard,
      .summary = "show the curves and hyperparameters of a run in TensorBoard",
      .about = tensorboard_about,
-     .examples =
-         "hopyard tensorboard\nhopyard tensorboard 3 --port 6006\nhopyard tensorboard Logs/TensorFlow"},
+     .examples = "hopyard tensorboard\nhopyard tensorboard 3 --port 6006\nhopyard tensorboard Logs/TensorFlow"},
     {.name = "fs",
      .group = FILES,
      .words = "COMMAND PATH…",

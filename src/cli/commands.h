@@ -23,13 +23,14 @@ void hy_help_group(struct hy_out *out, const struct hy_command *c, const struct 
 int hy_subcommand_main(const struct hy_command *group, const struct hy_command *commands, int argc, char **argv);
 
 /* Common to `run` and `train`. */
-#define HY_ENGINE_OPTIONS                                                                                    \
-    {.name = "engine", .value = "MASTER", .help = "run on a Spark cluster: spark://HOST:7077 or yarn"},      \
-    {.name = "executors", .value = "N", .help = "with --engine: number of executors (default: as configured)"},  \
-    {.name = "executor-memory", .value = "MB", .help = "with --engine: memory per executor"},                     \
-    {.name = "executor-gpus", .value = "N", .help = "with --engine: GPUs per executor"},                          \
-    {.name = "address", .value = "ADDR",                                                                     \
-     .help = "with --engine: this machine's address for executors (default: of the route to the cluster)"}
+#define HY_ENGINE_OPTIONS                                                                                              \
+    {.name = "engine", .value = "MASTER", .help = "run on a Spark cluster: spark://HOST:7077 or yarn"},                \
+        {.name = "executors", .value = "N", .help = "with --engine: number of executors (default: as configured)"},    \
+        {.name = "executor-memory", .value = "MB", .help = "with --engine: memory per executor"},                      \
+        {.name = "executor-gpus", .value = "N", .help = "with --engine: GPUs per executor"},                           \
+        {.name = "address",                                                                                            \
+         .value = "ADDR",                                                                                              \
+         .help = "with --engine: this machine's address for executors (default: of the route to the cluster)"}
 
 int hy_cmd_run(const struct hy_args *args);
 int hy_cmd_train(const struct hy_args *args);

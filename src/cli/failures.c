@@ -81,7 +81,7 @@ void hy_live_view_find_first_failure(struct hy_live_view *b, struct hy_store *s,
     if (hy_store_trial_each(s, info->row.id, 0, HY_TRIALS_BY_NUMBER, 0, 0, take_earliest, &search, &err) < 0)
         err.code = 0; /* use what was found so far */
     if (search.first)
-        hy_live_view_take_first_failure(b, search.first,
-                              info->spec ? hy_last_lines(info->row.logdir, info->spec, search.first->number, LAST_LINES)
-                                         : hy_strdup(""));
+        hy_live_view_take_first_failure(
+            b, search.first,
+            info->spec ? hy_last_lines(info->row.logdir, info->spec, search.first->number, LAST_LINES) : hy_strdup(""));
 }

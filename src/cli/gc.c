@@ -106,14 +106,14 @@ static int compare_logdir(void *arg, const struct hy_run_row *row, const struct 
 
     (void)counts;
     if (row->logdir)
-        s->found |= strcmp(row->logdir, s->path) == 0 || (stat(row->logdir, &st) == 0 && st.st_dev == s->st.st_dev &&
-                                                          st.st_ino == s->st.st_ino);
+        s->found |= strcmp(row->logdir, s->path) == 0 ||
+                    (stat(row->logdir, &st) == 0 && st.st_dev == s->st.st_dev && st.st_ino == s->st.st_ino);
     return 0;
 }
 
 /* Only directories named by a number belong to a run; everything else is the user's. */
-static int sweep_logdir(struct sweep *w, struct hy_store *s, const char *project, const char *app,
-                        const char *name, struct hy_err *err)
+static int sweep_logdir(struct sweep *w, struct hy_store *s, const char *project, const char *app, const char *name,
+                        struct hy_err *err)
 {
     hy_cleanup_free char *path = hy_path_join(app, name);
     hy_cleanup_logdir struct hy_logdir dir = HY_LOGDIR_NONE;
@@ -132,8 +132,7 @@ static int sweep_logdir(struct sweep *w, struct hy_store *s, const char *project
     return 0;
 }
 
-static int sweep_app(struct sweep *w, struct hy_store *s, const char *project, const char *app,
-                     struct hy_err *err)
+static int sweep_app(struct sweep *w, struct hy_store *s, const char *project, const char *app, struct hy_err *err)
 {
     cleanup_dir DIR *dir = opendir(app);
     struct dirent *entry;

@@ -85,8 +85,7 @@ static void head(struct hy_out *out, const struct hy_command *c)
     heading(out, "Usage");
     hy_outf(out, "  hopyard %s%s%s\n", c->name, *c->words ? " " : "", c->words);
     if (strstr(c->words, "RUN"))
-        hy_outf(out, "  RUN is a number or a name%s\n",
-                strstr(c->words, "[RUN") ? " (default: the newest run)" : "");
+        hy_outf(out, "  RUN is a number or a name%s\n", strstr(c->words, "[RUN") ? " (default: the newest run)" : "");
     if (c->about)
         hy_outf(out, "\n%s\n", c->about);
     if (c->examples) {
@@ -128,20 +127,18 @@ void hy_help_group(struct hy_out *out, const struct hy_command *c, const struct 
     hy_outf(out, "\n`hopyard %s COMMAND --help` shows help for a command.\n", c->name);
 }
 
-static const char introduction[] =
-    "hopyard runs a program with many parameter values, in parallel, and keeps all\n"
-    "results.\n"
-    "\n"
-    "Write a program that takes its parameters as arguments and prints its result,\n"
-    "for example accuracy=0.91. Then:\n";
+static const char introduction[] = "hopyard runs a program with many parameter values, in parallel, and keeps all\n"
+                                   "results.\n"
+                                   "\n"
+                                   "Write a program that takes its parameters as arguments and prints its result,\n"
+                                   "for example accuracy=0.91. Then:\n";
 
-static const char first_commands[] =
-    "hopyard run --grid lr=0.1,0.01 --grid layers=1,2,3 --max accuracy \\\n"
-    "    -- ./train --lr {lr} --layers {layers}     run all six, watch them\n"
-    "hopyard best                                   show the best trial\n"
-    "hopyard logs 1 4                               output of trial 4 of run 1\n"
-    "hopyard ls                                     list the runs of this project\n"
-    "hopyard train -np 4 python train.py            one training with four ranks";
+static const char first_commands[] = "hopyard run --grid lr=0.1,0.01 --grid layers=1,2,3 --max accuracy \\\n"
+                                     "    -- ./train --lr {lr} --layers {layers}     run all six, watch them\n"
+                                     "hopyard best                                   show the best trial\n"
+                                     "hopyard logs 1 4                               output of trial 4 of run 1\n"
+                                     "hopyard ls                                     list the runs of this project\n"
+                                     "hopyard train -np 4 python train.py            one training with four ranks";
 
 void hy_help_all(struct hy_out *out)
 {

@@ -74,7 +74,7 @@ static int print_new(struct logs *l, struct follower *f, int which)
         if (n <= 0)
             return (int)n;
         done = hy_log_format_append(&l->text, &l->out, f->number - (l->info.row.ranks > 0), which == 1, l->piece,
-                                 (size_t)n, f->ended && n < HY_TAIL_PIECE, n == HY_TAIL_PIECE);
+                                    (size_t)n, f->ended && n < HY_TAIL_PIECE, n == HY_TAIL_PIECE);
         f->tail[which].offset += (off_t)done;
         rc = hy_out_flush(&l->out, STDOUT_FILENO);
         if (rc < 0)
@@ -123,8 +123,8 @@ static int64_t find_new_trials(struct logs *l, struct hy_err *err)
 
     if (l->trial && before)
         return 0;
-    rc = hy_store_trial_each(l->store, l->info.row.id, l->trial, HY_TRIALS_BY_NUMBER, l->trial ? 0 : l->seen,
-                             BATCH, on_new_trial, l, err);
+    rc = hy_store_trial_each(l->store, l->info.row.id, l->trial, HY_TRIALS_BY_NUMBER, l->trial ? 0 : l->seen, BATCH,
+                             on_new_trial, l, err);
     if (rc == -ENOENT && l->trial)
         rc = 0;
     return rc < 0 ? rc : l->seen - before;
@@ -141,15 +141,13 @@ static int on_state(void *arg, const struct hy_trial_row *row)
 /* Prints the new output of all followers and removes those that are complete. */
 static int print_all(struct logs *l, bool all_over, struct hy_err *err)
 {
-    hy_list_each(it, &l->followers)
-    {
+    hy_list_each(it, &l->followers) {
         struct follower *f = hy_container(it, struct follower, link);
         int rc = 0;
 
         /* State before output: the output of a trial that has ended is complete. */
         if (!f->ended)
-            rc = hy_store_trial_each(l->store, l->info.row.id, f->number, HY_TRIALS_BY_NUMBER, 0, 1, on_state,
-                                     f, err);
+            rc = hy_store_trial_each(l->store, l->info.row.id, f->number, HY_TRIALS_BY_NUMBER, 0, 1, on_state, f, err);
         f->ended |= all_over;
         if (rc >= 0)
             rc = print_both(l, f);
@@ -223,8 +221,7 @@ static int parse_trial(struct logs *l, const char *text, struct hy_err *err)
         return 0;
     rc = hy_parse_u64(text, &number);
     if (ranks && (rc < 0 || number >= INT64_MAX))
-        return hy_err_set(err, -EINVAL, "TRIAL must be a rank from 0 to %lld, not '%s'", (long long)ranks - 1,
-                          text);
+        return hy_err_set(err, -EINVAL, "TRIAL must be a rank from 0 to %lld, not '%s'", (long long)ranks - 1, text);
     if (!ranks && (rc < 0 || number == 0 || number > INT64_MAX))
         return hy_err_set(err, -EINVAL,
                           "TRIAL must be the number of a trial, not '%s'; 'hopyard show' lists the trials", text);
@@ -290,8 +287,8 @@ static int check_result(struct logs *l, struct hy_err *err)
         return hy_err_set(err, -ENOENT, "run %lld has no rank %lld; its ranks are 0 to %lld", run,
                           (long long)l->trial - 1, (long long)l->info.row.ranks - 1);
     if (l->trial && !l->seen)
-        return hy_err_set(err, -ENOENT, "run %lld has no trial %lld; 'hopyard show %lld' lists its trials",
-                          run, (long long)l->trial, run);
+        return hy_err_set(err, -ENOENT, "run %lld has no trial %lld; 'hopyard show %lld' lists its trials", run,
+                          (long long)l->trial, run);
     if (l->follow && l->info.row.state == HY_RUN_RUNNING && hy_store_run_alive(l->store, run) == 0)
         return hy_err_set(
             err, -EPIPE, "run %lld was interrupted: its driver has exited%s", run,
@@ -315,7 +312,8 @@ int hy_cmd_logs(const struct hy_args *args)
         rc = print_until_end(l, &err);
     if (rc == 0)
         rc = check_result(l, &err);
-    hy_list_each(it, &l->followers) follower_free(hy_container(it, struct follower, link));
+    hy_list_each(it, &l->followers)
+        follower_free(hy_container(it, struct follower, link));
     hy_out_done(&l->out);
     hy_run_info_done(&l->info);
     hy_store_close(l->store);

@@ -44,8 +44,7 @@ static void best_cell(struct hy_text_table *g, const struct hy_run_row *row, con
     char value[40];
 
     if (row->metric && c->best_trial)
-        hy_text_table_cellf(g, HY_GREEN, "%s=%s", row->metric,
-                      hy_format_metric(c->best_value, value, sizeof value));
+        hy_text_table_cellf(g, HY_GREEN, "%s=%s", row->metric, hy_format_metric(c->best_value, value, sizeof value));
     else
         hy_text_table_cell(g, HY_PLAIN, row->metric ? row->metric : "");
 }

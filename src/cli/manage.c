@@ -111,8 +111,8 @@ static int print_stopped(struct hy_store *s, int64_t run, bool was_alive, struct
                      (long long)run, hy_resume_clause(how, run, "'", "' continues it, ", text, sizeof text),
                      (long long)run);
     return print("run %lld is %s: %lld done, %lld failed, %lld stopped\n", (long long)run,
-                 hy_run_state_text(&info.row, info.alive), (long long)info.counts.done,
-                 (long long)info.counts.failed, (long long)info.counts.stopped);
+                 hy_run_state_text(&info.row, info.alive), (long long)info.counts.done, (long long)info.counts.failed,
+                 (long long)info.counts.stopped);
 }
 
 /* Ends only the feed of its nodes. */
@@ -207,8 +207,8 @@ static int resume(const struct hy_args *args, const char *project, int64_t *ret_
         return rc;
     *ret_run = info.row.id;
     if (info.alive && !(info.row.state != HY_RUN_RUNNING && await_driver_exit(s, *ret_run)))
-        return hy_err_set(err, -EBUSY, "run %lld is running; watch it with: hopyard attach %lld",
-                          (long long)*ret_run, (long long)*ret_run);
+        return hy_err_set(err, -EBUSY, "run %lld is running; watch it with: hopyard attach %lld", (long long)*ret_run,
+                          (long long)*ret_run);
     rc = session(args, &info, &address, err);
     if (rc < 0)
         return rc;
@@ -342,7 +342,7 @@ static int prompt(const struct hy_run_info *info)
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
         return 1; /* no terminal to prompt on */
     if (print("Remove run %lld with its %lld %ss and logs? [y/N] ", (long long)info->row.id, trials,
-            hy_trial_noun((uint32_t)info->row.ranks)) < 0)
+              hy_trial_noun((uint32_t)info->row.ranks)) < 0)
         return -EIO;
     if (!fgets(answer, sizeof answer, stdin) || (answer[0] != 'y' && answer[0] != 'Y'))
         return 0;
@@ -377,8 +377,7 @@ static void remove_logs(const char *project, const struct hy_run_info *info)
 }
 
 /* The lock prevents a concurrent resume; its file is removed last. */
-static int remove_run(struct hy_store *s, const char *project, const struct hy_run_info *info,
-                      struct hy_err *err)
+static int remove_run(struct hy_store *s, const char *project, const struct hy_run_info *info, struct hy_err *err)
 {
     static const char *const files[] = {"log", "key", "hold", "lock"};
     hy_cleanup_close int lock = hy_store_run_lock(s, info->row.id, err);
@@ -410,8 +409,8 @@ static int rm_one(struct hy_store *s, const char *project, const char *text, boo
     if (rc < 0)
         return rc;
     if (info.alive && !(info.row.state != HY_RUN_RUNNING && await_driver_exit(s, info.row.id)))
-        return hy_err_set(err, -EBUSY, "run %lld is running; stop it first: hopyard stop %lld",
-                          (long long)info.row.id, (long long)info.row.id);
+        return hy_err_set(err, -EBUSY, "run %lld is running; stop it first: hopyard stop %lld", (long long)info.row.id,
+                          (long long)info.row.id);
     rc = force ? 1 : prompt(&info);
     return rc <= 0 ? rc : remove_run(s, project, &info, err);
 }

@@ -85,8 +85,7 @@ static const struct hy_option *find_in(const struct hy_option *table, const char
     return NULL;
 }
 
-static const struct hy_option *find_option(const struct hy_command *c, const char *name, size_t n,
-                                           char letter)
+static const struct hy_option *find_option(const struct hy_command *c, const char *name, size_t n, char letter)
 {
     const struct hy_option *found = find_in(c->options, name, n, letter);
 
@@ -107,8 +106,7 @@ static int unknown_option(const struct hy_command *c, const char *name, size_t n
         hy_guess_offer(&guess, o->name);
     if (guess.best)
         return hy_err_set(err, -EINVAL, "unknown option --%s; did you mean --%s?", typed, guess.best);
-    return hy_err_set(err, -EINVAL, "unknown option --%s; 'hopyard %s --help' lists the options", typed,
-                      c->name);
+    return hy_err_set(err, -EINVAL, "unknown option --%s; 'hopyard %s --help' lists the options", typed, c->name);
 }
 
 static int give(struct hy_args *args, const struct hy_option *option, const char *value, struct hy_err *err)
@@ -138,8 +136,8 @@ static int give_pair(struct hy_args *args, const struct hy_option *option, char 
 }
 
 /* Parses the value after the option's name; `equals` points to its '=', or is NULL. */
-static int option_value(struct hy_args *args, const struct hy_option *option, const char *equals, int argc,
-                        char **argv, int *at, struct hy_err *err)
+static int option_value(struct hy_args *args, const struct hy_option *option, const char *equals, int argc, char **argv,
+                        int *at, struct hy_err *err)
 {
     if (!option->value) {
         if (equals)
@@ -201,8 +199,8 @@ static int short_options(struct hy_args *args, int argc, char **argv, int *at, s
         int rc;
 
         if (!option)
-            return hy_err_set(err, -EINVAL, "unknown option '%s'; 'hopyard %s --help' lists the options",
-                              argv[*at], args->command->name);
+            return hy_err_set(err, -EINVAL, "unknown option '%s'; 'hopyard %s --help' lists the options", argv[*at],
+                              args->command->name);
         if (option->value) {
             if (letters[1])
                 return give(args, option, letters + 1, err);
@@ -221,14 +219,13 @@ static int check_words(const struct hy_args *args, struct hy_err *err)
     const struct hy_command *c = args->command;
 
     if (c->takes_rest && args->word_count)
-        return hy_err_set(
-            err, -EINVAL,
-            "unexpected argument '%s'; put the command to run after --, for example: "
-            "hopyard %s … -- ./train --lr {lr}",
-            args->words[0], c->name);
+        return hy_err_set(err, -EINVAL,
+                          "unexpected argument '%s'; put the command to run after --, for example: "
+                          "hopyard %s … -- ./train --lr {lr}",
+                          args->words[0], c->name);
     if (c->max_words >= 0 && args->word_count > (size_t)c->max_words)
-        return hy_err_set(err, -EINVAL, "unexpected argument '%s'; usage: hopyard %s %s",
-                          args->words[c->max_words], c->name, c->words);
+        return hy_err_set(err, -EINVAL, "unexpected argument '%s'; usage: hopyard %s %s", args->words[c->max_words],
+                          c->name, c->words);
     if (args->word_count < (size_t)c->min_words)
         return hy_err_set(err, -EINVAL, "missing argument; usage: hopyard %s %s", c->name, c->words);
     return 0;
@@ -259,8 +256,7 @@ static int parse(struct hy_args *args, int argc, char **argv, struct hy_err *err
     return rc < 0 || args->help ? rc : check_words(args, err);
 }
 
-int hy_args_parse(const struct hy_command *command, int argc, char **argv, struct hy_args *ret,
-                  struct hy_err *err)
+int hy_args_parse(const struct hy_command *command, int argc, char **argv, struct hy_args *ret, struct hy_err *err)
 {
     size_t room = 1;
     int rc;

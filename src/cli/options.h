@@ -66,8 +66,7 @@ extern const struct hy_option hy_common_options[];
 const struct hy_option *hy_command_common(const struct hy_command *c);
 
 /* argv without the program and the command. 0, -EINVAL with a message, or -ENOMEM. */
-int hy_args_parse(const struct hy_command *command, int argc, char **argv, struct hy_args *ret,
-                  struct hy_err *err);
+int hy_args_parse(const struct hy_command *command, int argc, char **argv, struct hy_args *ret, struct hy_err *err);
 void hy_args_done(struct hy_args *args);
 #define hy_cleanup_args __attribute__((cleanup(hy_args_done)))
 

@@ -28,8 +28,8 @@
 /* A listener on all addresses, including IPv6, also accepts on 127.0.0.1. */
 static bool covers_loopback(const char *address)
 {
-    static const char *const addresses[] = {
-        "0100007F", "00000000", "00000000000000000000000000000000", "0000000000000000FFFF00000100007F"};
+    static const char *const addresses[] = {"0100007F", "00000000", "00000000000000000000000000000000",
+                                            "0000000000000000FFFF00000100007F"};
 
     for (size_t i = 0; i < HY_COUNT(addresses); i++)
         if (strcmp(address, addresses[i]) == 0)
@@ -51,8 +51,8 @@ static unsigned long listening_inode(const char *table, uint16_t port)
         unsigned long inode;
         char address[33];
 
-        if (sscanf(line, " %*u: %32[0-9A-F]:%4x %*s %2x %*s %*s %*s %*u %*u %lu", address, &local, &state,
-                   &inode) == 4 &&
+        if (sscanf(line, " %*u: %32[0-9A-F]:%4x %*s %2x %*s %*s %*s %*u %*u %lu", address, &local, &state, &inode) ==
+                4 &&
             local == port && state == LISTENING && covers_loopback(address))
             found = inode;
     }

@@ -13,8 +13,7 @@ char *hy_project_made(const struct hy_args *args, struct hy_err *err)
     return hy_project_make(hy_args_get(args, "project"), err);
 }
 
-int hy_project_store(const struct hy_args *args, enum hy_store_mode mode, struct hy_store **ret,
-                     struct hy_err *err)
+int hy_project_store(const struct hy_args *args, enum hy_store_mode mode, struct hy_store **ret, struct hy_err *err)
 {
     hy_cleanup_free char *project = hy_project(args, err);
 

@@ -36,8 +36,10 @@ int hy_rank_output_init(struct hy_rank_output *s, const char *logdir, const Hy__
     uint32_t ranks = !all ? 1 : spec->ranks > spec->ranks_max ? spec->ranks : spec->ranks_max;
     struct hy_style style;
 
-    *s = (struct hy_rank_output){.logdir = hy_strdup(logdir), .ranks = ranks, .first = all ? 0 : shown_rank(spec),
-                            .are_nodes = hy_spec_is_cluster(spec)};
+    *s = (struct hy_rank_output){.logdir = hy_strdup(logdir),
+                                 .ranks = ranks,
+                                 .first = all ? 0 : shown_rank(spec),
+                                 .are_nodes = hy_spec_is_cluster(spec)};
     s->names = hy_calloc(ranks, sizeof *s->names);
     for (uint32_t i = 0; s->names && i < ranks; i++)
         hy_node_name(spec, (uint64_t)s->first + i + 1, s->names[i]);
@@ -60,8 +62,7 @@ static int seek_all(struct hy_rank_output *s, int64_t since_ms)
 
             if (!path)
                 return -ENOMEM;
-            if ((since_ms ? hy_tail_skip_before(tail, path, since_ms)
-                          : hy_tail_near_end(tail, path, NEAR_END)) < 0)
+            if ((since_ms ? hy_tail_skip_before(tail, path, since_ms) : hy_tail_near_end(tail, path, NEAR_END)) < 0)
                 *tail = (struct hy_tail){0};
         }
     return 0;

@@ -167,6 +167,8 @@ int hy_cmd_attach(const struct hy_args *args)
     hy_store_close(store);
     if (rc < 0)
         return hy_cmd_failed(args, &err);
-    return hy_watch(project, run, &(struct hy_watching){.what = "attach", .form = form, .aside = -1, .owner = -1,
-                                                        .no_reason = hy_args_has(args, "no-reason")});
+    return hy_watch(
+        project, run,
+        &(struct hy_watching){
+            .what = "attach", .form = form, .aside = -1, .owner = -1, .no_reason = hy_args_has(args, "no-reason")});
 }

@@ -60,8 +60,7 @@ int hy_spec_number(const struct hy_args *args, const char *name, uint32_t least,
     return rc;
 }
 
-static int fraction(const struct hy_args *args, const char *name, double most, double *ret,
-                    struct hy_err *err)
+static int fraction(const struct hy_args *args, const char *name, double most, double *ret, struct hy_err *err)
 {
     const char *text = hy_args_get(args, name);
     double value;
@@ -130,8 +129,7 @@ static int limits(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *
 
 static int check_mix(const struct hy_args *args, struct hy_err *err)
 {
-    static const char *const of_evolve[] = {"population", "generations", "mutation",
-                                            "crossover",  "strategy",    "async"};
+    static const char *const of_evolve[] = {"population", "generations", "mutation", "crossover", "strategy", "async"};
     bool grid = hy_args_has(args, "grid"), space = hy_args_has(args, "space");
     bool random = hy_args_has(args, "random"), evolve = hy_args_has(args, "evolve");
 
@@ -140,8 +138,7 @@ static int check_mix(const struct hy_args *args, struct hy_err *err)
     if (random && evolve)
         return hy_err_set(err, -EINVAL, "--random and --evolve exclude each other; choose one");
     if (grid && (random || evolve))
-        return hy_err_set(err, -EINVAL,
-                          "--grid cannot be used with --%s; use --space instead of --grid",
+        return hy_err_set(err, -EINVAL, "--grid cannot be used with --%s; use --space instead of --grid",
                           random ? "random" : "evolve");
     if (grid && space)
         return hy_err_set(err, -EINVAL,
@@ -153,8 +150,7 @@ static int check_mix(const struct hy_args *args, struct hy_err *err)
                           random ? "random" : "evolve");
     for (size_t i = 0; i < HY_COUNT(of_evolve) && !evolve; i++)
         if (hy_args_has(args, of_evolve[i]))
-            return hy_err_set(err, -EINVAL, "--%s requires --evolve; add --evolve or remove it",
-                              of_evolve[i]);
+            return hy_err_set(err, -EINVAL, "--%s requires --evolve; add --evolve or remove it", of_evolve[i]);
     return 0;
 }
 
@@ -215,11 +211,10 @@ static int read_values(const char *file, struct hy_buf *ret, struct hy_err *err)
         return hy_err_set(err, -EINVAL, "the values of all parameters are larger than %u MB with '%s'",
                           VALUES_MAX >> 20, file);
     if (rc < 0)
-        return hy_err_set(
-            err, -EINVAL,
-            "cannot read values from '%s': %s (write a value that starts with '@' as JSON: "
-            "[\"@…\"])",
-            file, strerror(-rc));
+        return hy_err_set(err, -EINVAL,
+                          "cannot read values from '%s': %s (write a value that starts with '@' as JSON: "
+                          "[\"@…\"])",
+                          file, strerror(-rc));
     if (ret->len && memchr(hy_buf_bytes(ret), '\0', ret->len))
         return hy_err_set(err, -EINVAL, "the values in '%s' are not text: they contain a NUL byte", file);
     return 0;
@@ -371,11 +366,10 @@ static int check_length(const struct hy_space *space, struct hy_err *err)
     for (size_t i = 0; i < space->count; i++) {
         sum += longest(&space->dims[i]) + strlen(space->dims[i].name);
         if (sum > PARAMS_MAX)
-            return hy_err_set(
-                err, -EINVAL,
-                "the values of a trial are larger than %d KB with '%.80s', so it could not be started; "
-                "write long values to files and pass the names of the files",
-                PARAMS_MAX >> 10, space->dims[i].name);
+            return hy_err_set(err, -EINVAL,
+                              "the values of a trial are larger than %d KB with '%.80s', so it could not be started; "
+                              "write long values to files and pass the names of the files",
+                              PARAMS_MAX >> 10, space->dims[i].name);
     }
     return 0;
 }
@@ -427,17 +421,14 @@ static int name_and_place(const struct hy_args *args, Hy__RunSpec *spec, struct 
     int rc = 0;
 
     if (name && hy_parse_u64(name, &port) != -EINVAL)
-        return hy_err_set(err, -EINVAL,
-                          "--name cannot be a number, because numbers identify runs; try: --name run-%s",
+        return hy_err_set(err, -EINVAL, "--name cannot be a number, because numbers identify runs; try: --name run-%s",
                           name);
     if (name && (strlen(name) > NAME_MAX_BYTES || *name == '-' || !is_printable(name)))
-        return hy_err_set(
-            err, -EINVAL,
-            "--name takes up to %d bytes of text without control characters and without '-' at the start",
-            NAME_MAX_BYTES);
+        return hy_err_set(err, -EINVAL,
+                          "--name takes up to %d bytes of text without control characters and without '-' at the start",
+                          NAME_MAX_BYTES);
     if (listen && (hy_parse_u64(colon ? colon + 1 : listen, &port) < 0 || port > 65535 || colon == listen))
-        return hy_err_set(err, -EINVAL, "--listen takes [ADDRESS:]PORT such as 0.0.0.0:4711, not '%s'",
-                          listen);
+        return hy_err_set(err, -EINVAL, "--listen takes [ADDRESS:]PORT such as 0.0.0.0:4711, not '%s'", listen);
     if (name)
         rc = hy_spec_set_text(&spec->name, hy_strdup(name), err);
     if (rc == 0 && listen)
@@ -515,7 +506,6 @@ static int function(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err
         return hy_err_set(err, -EINVAL, "--app-id must be a valid directory name, not '%s'", app_id);
     return rc == 0 && app_id ? hy_spec_set_text(&spec->app_id, hy_strdup(app_id), err) : rc;
 }
-
 
 int hy_spec_common(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {

@@ -99,8 +99,7 @@ static int on_trial(void *arg, const struct hy_trial_row *row)
     return 0;
 }
 
-static int measure(const char *project, const char *metric, bool is_printed, struct hy_speed *speed,
-                   struct hy_err *err)
+static int measure(const char *project, const char *metric, bool is_printed, struct hy_speed *speed, struct hy_err *err)
 {
     hy_cleanup_store struct hy_store *s = NULL;
     struct measurement h = {.metric = metric, .speed = speed};
@@ -167,8 +166,7 @@ static void figure(struct hy_out *out, double value)
     hy_out_tint_off(out, HY_BOLD);
 }
 
-void hy_scaling_line(struct hy_out *out, const struct hy_speed *speed, const struct hy_speed *one,
-                     uint32_t most)
+void hy_scaling_line(struct hy_out *out, const struct hy_speed *speed, const struct hy_speed *one, uint32_t most)
 {
     double share = efficiency(speed, one), each = one->value / one->ranks;
 
@@ -186,8 +184,7 @@ void hy_scaling_line(struct hy_out *out, const struct hy_speed *speed, const str
     hy_out_str(out, "\n");
 }
 
-void hy_scaling_json(struct hy_out *out, const struct hy_speed *speed, const struct hy_speed *one,
-                     const char *metric)
+void hy_scaling_json(struct hy_out *out, const struct hy_speed *speed, const struct hy_speed *one, const char *metric)
 {
     json_t *o = json_object();
     int rc = hy_json_set(o, "event", json_string("speed"));
@@ -227,12 +224,10 @@ static int step(struct scaling *s, uint32_t ranks, struct hy_err *err)
     if (hy_spec_set_ranks(s->spec, ranks, err) < 0 || hy_run_launch(s->args, s->spec, &started, err) < 0)
         return HY_EXIT_FAILED;
     speed.run = started.run;
-    status = hy_watch(s->project, speed.run,
-                      &(struct hy_watching){.what = "train",
-                                            .form = HY_OUTPUT_QUIET,
-                                            .aside = -1,
-                                            .started = true,
-                                            .owner = started.owner});
+    status =
+        hy_watch(s->project, speed.run,
+                 &(struct hy_watching){
+                     .what = "train", .form = HY_OUTPUT_QUIET, .aside = -1, .started = true, .owner = started.owner});
     if (status != HY_EXIT_OK)
         return status;
     if (measure(s->project, s->metric, strcmp(s->metric, s->spec->metric) == 0, &speed, err) < 0)
@@ -252,8 +247,7 @@ static int step(struct scaling *s, uint32_t ranks, struct hy_err *err)
 static int check(const struct hy_args *args, enum hy_output form, struct hy_err *err)
 {
     if (form == HY_OUTPUT_HTML || hy_args_has(args, "detach") || hy_args_has(args, "tensorboard"))
-        return hy_err_set(err, -EINVAL,
-                          "--scaling runs several trainings; remove --detach, --tensorboard and --html");
+        return hy_err_set(err, -EINVAL, "--scaling runs several trainings; remove --detach, --tensorboard and --html");
     return 0;
 }
 

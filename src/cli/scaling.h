@@ -29,11 +29,9 @@ double hy_scaling_median(double *values, size_t count);
 
 /* Head and lines of the plot; `one` is the speed of one rank, `most` ranks have the longest bar. */
 void hy_scaling_head(struct hy_out *out, const char *metric);
-void hy_scaling_line(struct hy_out *out, const struct hy_speed *speed, const struct hy_speed *one,
-                     uint32_t most);
+void hy_scaling_line(struct hy_out *out, const struct hy_speed *speed, const struct hy_speed *one, uint32_t most);
 /* The same as JSON. */
-void hy_scaling_json(struct hy_out *out, const struct hy_speed *speed, const struct hy_speed *one,
-                     const char *metric);
+void hy_scaling_json(struct hy_out *out, const struct hy_speed *speed, const struct hy_speed *one, const char *metric);
 
 /* Runs the trainings one after the other and plots their speeds. Returns the exit status. */
 int hy_scaling(const struct hy_args *args, const char *project, Hy__RunSpec *spec, enum hy_output form);

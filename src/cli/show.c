@@ -154,13 +154,12 @@ static void limit(struct hy_out *out, bool *some, const char *name, const char *
 static void limits_fact(struct showing *s)
 {
     const Hy__RunSpec *spec = s->info.spec;
-    uint32_t parallel =
-        spec && !s->info.row.ranks ? spec->parallel : 0; /* redundant for a training */
+    uint32_t parallel = spec && !s->info.row.ranks ? spec->parallel : 0; /* redundant for a training */
     bool some = false;
     char text[40];
 
-    if (!spec || !(parallel || spec->memory || spec->timeout_ms || spec->retries || spec->gpus_said ||
-                   spec->max_transfer))
+    if (!spec ||
+        !(parallel || spec->memory || spec->timeout_ms || spec->retries || spec->gpus_said || spec->max_transfer))
         return;
     label(&s->out, "limits");
     snprintf(text, sizeof text, "%u", parallel);
@@ -278,9 +277,9 @@ static int attempts(struct showing *s, struct hy_err *err)
 static int flush_page(struct showing *s, struct hy_err *err)
 {
     struct hy_trial_table_options options = {.metric = s->info.row.metric,
-                                  .best = (uint64_t)s->info.counts.best_trial,
-                                  .titles = true,
-                                  .ranks = s->info.row.ranks > 0};
+                                             .best = (uint64_t)s->info.counts.best_trial,
+                                             .titles = true,
+                                             .ranks = s->info.row.ranks > 0};
     int rc = 0;
 
     if (s->page_count) {
@@ -439,9 +438,8 @@ static int open_showing(struct showing *s, const struct hy_args *args, struct hy
     if (rc == 0)
         rc = hy_run_info_find(s->store, hy_args_word(args, 0), &s->info, err);
     if (rc == 0)
-        s->order = s->info.row.metric && !s->info.row.ranks && !hy_args_has(args, "by-number")
-                       ? HY_TRIALS_BY_VALUE
-                       : HY_TRIALS_BY_NUMBER;
+        s->order = s->info.row.metric && !s->info.row.ranks && !hy_args_has(args, "by-number") ? HY_TRIALS_BY_VALUE
+                                                                                               : HY_TRIALS_BY_NUMBER;
     return rc;
 }
 
@@ -511,9 +509,7 @@ static int best(struct showing *s, const struct hy_args *args, struct hy_err *er
     int rc;
 
     if (!s->info.row.metric)
-        return hy_err_set(err, -EINVAL,
-                          "run %lld has no metric; start runs with --max NAME or --min NAME",
-                          run);
+        return hy_err_set(err, -EINVAL, "run %lld has no metric; start runs with --max NAME or --min NAME", run);
     if (!s->info.counts.best_trial)
         return hy_err_set(err, -ENODATA, "no trial of run %lld has a value yet", run);
     rc = hy_store_trial_each(s->store, run, s->info.counts.best_trial, HY_TRIALS_BY_NUMBER, 0, 1,

@@ -43,11 +43,13 @@ static int local_address(const char *host, char *ret, size_t size)
         fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         rc = fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) < 0 ||
                      getsockname(fd, (struct sockaddr *)&own, &length) < 0
-                 ? -errno : 0;
+                 ? -errno
+                 : 0;
         freeaddrinfo(found);
     }
     return rc == 0 && getnameinfo((struct sockaddr *)&own, length, ret, (socklen_t)size, NULL, 0, NI_NUMERICHOST)
-               ? -EHOSTUNREACH : rc;
+               ? -EHOSTUNREACH
+               : rc;
 }
 
 static bool is_loopback(const char *text)

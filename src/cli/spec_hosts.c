@@ -23,8 +23,7 @@ static int one_host(Hy__RunSpec *spec, const char *text, size_t n, struct hy_err
 
     if (!whole)
         return hy_err_oom(err);
-    if (host == 0 || *text == '-' || strcspn(whole, " \t\r\n'\"\\") != n ||
-        (close && !memchr(text, '[', host)))
+    if (host == 0 || *text == '-' || strcspn(whole, " \t\r\n'\"\\") != n || (close && !memchr(text, '[', host)))
         return hy_err_set(err, -EINVAL, "--hosts takes HOST[:SLOTS],… such as a:4,b:2; '%s' is not a valid host",
                           whole);
     if (colon && strchr(whole + host + 1, ':'))

@@ -79,8 +79,7 @@ static void mention_run(const struct hy_args *args, const char *word)
 
     if (hy_project_store(args, HY_STORE_READ, &s, &err) < 0 || hy_store_run_find(s, word, &run, &err) < 0)
         return;
-    hy_err_set(&err, -EEXIST,
-               "showing the directory '%s'; for the run of that name, use: hopyard tensorboard %lld",
+    hy_err_set(&err, -EEXIST, "showing the directory '%s'; for the run of that name, use: hopyard tensorboard %lld",
                word, (long long)run);
     hy_print_error(args->command->name, &err);
 }
@@ -257,10 +256,14 @@ static int start_viewer(struct server *s, struct hy_err *err)
     char port[8];
     char *module[] = {s->viewer.program, (char *)"-m", (char *)"tensorboard.main", NULL};
     /* A trial's directory has an event file of hopyard and its own: --reload_multifile follows both. */
-    char *options[] = {(char *)"--logdir",           s->target.directory,
-                       (char *)"--host",             (char *)"127.0.0.1",
-                       (char *)"--reload_multifile", (char *)"true",
-                       (char *)"--port",             port,
+    char *options[] = {(char *)"--logdir",
+                       s->target.directory,
+                       (char *)"--host",
+                       (char *)"127.0.0.1",
+                       (char *)"--reload_multifile",
+                       (char *)"true",
+                       (char *)"--port",
+                       port,
                        NULL};
     char *argv[HY_COUNT(module) + HY_COUNT(options)];
     size_t n = s->viewer.is_python ? HY_COUNT(module) - 1 : 1;

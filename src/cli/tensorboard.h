@@ -17,6 +17,6 @@ struct hy_tensorboard_child {
  * for its address. 0 or -Exxx with a message; *ret is valid in both cases.
  */
 int hy_tensorboard_child_start(const char *project, int64_t run, bool detached, struct hy_tensorboard_child *ret,
-                          struct hy_err *err);
+                               struct hy_err *err);
 
 #endif

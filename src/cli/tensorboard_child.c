@@ -42,8 +42,8 @@ static int spawn(char *const *argv, const struct streams *to)
 static int spawn_for(const char *project, int64_t run, pid_t owner, const struct streams *to)
 {
     char number[32], pid[32];
-    char *argv[] = {(char *)"hopyard", (char *)"tensorboard", number,          (char *)"--owner",
-                    pid,               (char *)"--project",   (char *)project, NULL};
+    char *argv[] = {(char *)"hopyard",   (char *)"tensorboard", number, (char *)"--owner", pid,
+                    (char *)"--project", (char *)project,       NULL};
 
     snprintf(number, sizeof number, "%lld", (long long)run);
     snprintf(pid, sizeof pid, "%ld", (long)owner);
@@ -106,7 +106,7 @@ static int detached(const char *project, int64_t run, struct hy_tensorboard_chil
 }
 
 int hy_tensorboard_child_start(const char *project, int64_t run, bool detach, struct hy_tensorboard_child *ret,
-                          struct hy_err *err)
+                               struct hy_err *err)
 {
     int rc;
 

@@ -44,10 +44,17 @@ static void note_unused_options(struct hy_out *out, const struct hy_args *args, 
 /* Horovod's variables that have an effect here, or ask for the default. */
 static bool is_used(const char *entry)
 {
-    static const char *const names[] = {
-        "TIMELINE=", "TIMELINE_MARK_CYCLES=", "GLOO_IFACE=", "STALL_CHECK_DISABLE=", "STALL_CHECK_TIME_SECONDS=",
-        "STALL_SHUTDOWN_TIME_SECONDS=", "ELASTIC_TIMEOUT=", "ELASTIC=", "DYNAMIC_PROCESS_SETS=", "CONTROLLER=gloo",
-        "CPU_OPERATIONS=gloo"};
+    static const char *const names[] = {"TIMELINE=",
+                                        "TIMELINE_MARK_CYCLES=",
+                                        "GLOO_IFACE=",
+                                        "STALL_CHECK_DISABLE=",
+                                        "STALL_CHECK_TIME_SECONDS=",
+                                        "STALL_SHUTDOWN_TIME_SECONDS=",
+                                        "ELASTIC_TIMEOUT=",
+                                        "ELASTIC=",
+                                        "DYNAMIC_PROCESS_SETS=",
+                                        "CONTROLLER=gloo",
+                                        "CPU_OPERATIONS=gloo"};
 
     for (size_t i = 0; i < HY_COUNT(names); i++)
         if (strncasecmp(entry, names[i], strlen(names[i])) == 0)
@@ -230,6 +237,5 @@ int hy_cmd_train(const struct hy_args *line)
     if (!project || hy_output_format(args, &form, &err) < 0 || prepare(args, project, &spec, &err) < 0)
         return hy_cmd_failed(args, &err);
     print_notes(args, spec);
-    return hy_args_has(args, "scaling") ? hy_scaling(args, project, spec, form)
-                                        : train(args, project, spec, form);
+    return hy_args_has(args, "scaling") ? hy_scaling(args, project, spec, form) : train(args, project, spec, form);
 }

@@ -62,8 +62,7 @@ static uint32_t default_ranks(const struct hy_args *args, uint32_t slots)
     return cores > 1 ? (uint32_t)cores : 2;
 }
 
-static int elastic(const struct hy_args *args, Hy__RunSpec *spec, uint32_t ranks, uint32_t slots,
-                   struct hy_err *err)
+static int elastic(const struct hy_args *args, Hy__RunSpec *spec, uint32_t ranks, uint32_t slots, struct hy_err *err)
 {
     uint32_t most = *spec->discovery ? RANKS_MAX : ranks > slots ? ranks : slots;
     int rc;
@@ -80,8 +79,7 @@ static int elastic(const struct hy_args *args, Hy__RunSpec *spec, uint32_t ranks
     if (rc == 0 && spec->ranks_max < ranks)
         return hy_err_set(err, -EINVAL, "--max-np %u is less than -np %u", spec->ranks_max, ranks);
     if (rc == 0 && hy_args_has(args, "scaling"))
-        return hy_err_set(err, -EINVAL,
-                          "--scaling cannot be used with --min-np or --max-np; remove them");
+        return hy_err_set(err, -EINVAL, "--scaling cannot be used with --min-np or --max-np; remove them");
     return rc;
 }
 
@@ -203,9 +201,8 @@ static int ranks(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *e
     if (rc == 0 && count == 0)
         return hy_err_set(err, -EINVAL, "missing number of ranks; usage: hopyard train -np 4 …");
     if (rc == 0 && slots && slots < count && !spec->listen[0])
-        return hy_err_set(err, -EINVAL,
-                          "the hosts have %u slots, too few for -np %u; add slots, for example a:%u", slots,
-                          count, count);
+        return hy_err_set(err, -EINVAL, "the hosts have %u slots, too few for -np %u; add slots, for example a:%u",
+                          slots, count, count);
     if (rc == 0 && count > HERE_MAX && spec->n_hosts == 0 && !spec->listen[0] && !*spec->engine && !*spec->discovery)
         return hy_err_set(err, -EINVAL, "one machine can run at most %d ranks; distribute them with -H a:%d,b:%d",
                           HERE_MAX, HERE_MAX, HERE_MAX);
@@ -360,8 +357,8 @@ static int ssh(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err
         hy_err_sys(err, -errno, "--ssh-identity-file: cannot read '%s'", file);
         return err->code = -EINVAL;
     }
-    return hy_spec_set_text(&spec->ssh_identity,
-                        *file == '/' ? hy_strdup(file) : hy_asprintf("%s/%s", spec->cwd, file), err);
+    return hy_spec_set_text(&spec->ssh_identity, *file == '/' ? hy_strdup(file) : hy_asprintf("%s/%s", spec->cwd, file),
+                            err);
 }
 
 /* With --scaling, a single rank gets as many threads as each of the full number of ranks, for a fair comparison. */
@@ -387,8 +384,7 @@ static int reset_limit(const struct hy_args *args, Hy__RunSpec *spec, struct hy_
     if (rc < 0 || limit == 0)
         return rc;
     if (!spec->ranks_max)
-        return hy_err_set(err, -EINVAL,
-                          "--reset-limit requires an elastic training; add --min-np or --max-np");
+        return hy_err_set(err, -EINVAL, "--reset-limit requires an elastic training; add --min-np or --max-np");
     return set_take(spec, hy_asprintf("HOPYARD_RESET_LIMIT=%u", limit), err);
 }
 

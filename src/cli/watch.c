@@ -151,8 +151,7 @@ static void on_write_error(struct watch *w, int rc)
         return;
     }
     if (rc == -EPIPE)
-        hy_err_set(&err, rc,
-                   "the output was closed; run %lld continues, watch it with: hopyard attach %lld", run, run);
+        hy_err_set(&err, rc, "the output was closed; run %lld continues, watch it with: hopyard attach %lld", run, run);
     else
         hy_err_sys(&err, rc, "cannot print the output; run %lld continues, watch it with: hopyard attach %lld", run,
                    run);
@@ -214,8 +213,8 @@ static int stream_open(struct watch *w, const struct hy_watching *how)
     else if (rc == 0 && w->live)
         rc = hy_rank_output_near_end(&w->stream);
     w->stream.above = w->live ? &w->screen : NULL;
-    w->stream.text = (struct hy_log_format){
-        .escape = w->live, .overwrite = w->live, .prefix = alone ? HY_LOG_LINES : HY_LOG_RANKED};
+    w->stream.text =
+        (struct hy_log_format){.escape = w->live, .overwrite = w->live, .prefix = alone ? HY_LOG_LINES : HY_LOG_RANKED};
     if (!w->live) {
         w->out_fd = STDERR_FILENO;
         hy_style_of(STDERR_FILENO, &w->out.style);
@@ -732,9 +731,13 @@ static int watch_open(struct watch *w, const char *project, int64_t run, const s
 
 int hy_watch(const char *project, int64_t run, const struct hy_watching *how)
 {
-    struct watch w = {
-        .what = how->what, .fd = -1, .aside = how->aside, .screen.keys = -1, .out_fd = STDOUT_FILENO,
-        .started = how->started, .owner = how->owner};
+    struct watch w = {.what = how->what,
+                      .fd = -1,
+                      .aside = how->aside,
+                      .screen.keys = -1,
+                      .out_fd = STDOUT_FILENO,
+                      .started = how->started,
+                      .owner = how->owner};
     struct hy_style style;
     struct hy_err err = {0};
     int rc;
@@ -772,8 +775,7 @@ int hy_exit_status(const Hy__Update *last, int stopped)
 {
     if (stopped && strcmp(last->state, "stopped") == 0)
         return stopped;
-    return strcmp(last->state, "done") == 0 && (last->failed == 0 || last->ranks) ? HY_EXIT_OK
-                                                                                  : HY_EXIT_FAILED;
+    return strcmp(last->state, "done") == 0 && (last->failed == 0 || last->ranks) ? HY_EXIT_OK : HY_EXIT_FAILED;
 }
 
 int hy_print_detached(int64_t run, bool json, const char *tensorboard)

@@ -61,7 +61,6 @@ int hy_client_supply(int fd, const Hy__Supply *offer);
 /* One of these agents has ended. */
 int hy_client_agent_ended(int fd, const struct hy_supply_line *line);
 /* The next answer (allocated with hy_proto_memory) in *ret: 1, or the result of hy_local_get; -EPROTO. */
-int hy_client_next(int fd, struct hy_buf *rest, struct hy_buf *message, int timeout_ms,
-                   Hy__ClientAnswer **ret);
+int hy_client_next(int fd, struct hy_buf *rest, struct hy_buf *message, int timeout_ms, Hy__ClientAnswer **ret);
 
 #endif

@@ -96,8 +96,7 @@ int hy_client_agent_ended(int fd, const struct hy_supply_line *line)
     return put(fd, &request);
 }
 
-int hy_client_next(int fd, struct hy_buf *rest, struct hy_buf *message, int timeout_ms,
-                   Hy__ClientAnswer **ret)
+int hy_client_next(int fd, struct hy_buf *rest, struct hy_buf *message, int timeout_ms, Hy__ClientAnswer **ret)
 {
     int rc = hy_local_get(fd, rest, message, timeout_ms);
 

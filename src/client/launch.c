@@ -144,8 +144,15 @@ int hy_driver_disown(int owner)
 int hy_driver_resume(const char *project, int64_t run, const char *address, struct hy_err *err)
 {
     char number[32];
-    char *argv[] = {(char *)"hopyard", (char *)"driver", (char *)"--resume", number, (char *)"--project",
-                    (char *)project, address ? (char *)"--address" : NULL, (char *)address, NULL};
+    char *argv[] = {(char *)"hopyard",
+                    (char *)"driver",
+                    (char *)"--resume",
+                    number,
+                    (char *)"--project",
+                    (char *)project,
+                    address ? (char *)"--address" : NULL,
+                    (char *)address,
+                    NULL};
 
     snprintf(number, sizeof number, "%lld", (long long)run);
     return start_driver(argv, NULL, 0, -1, &run, err);

@@ -53,8 +53,7 @@ static int program_at(const char *name, const char *cwd, char **ret_path, struct
     else if (rc == -EISDIR)
         hy_err_set(err, rc, "'%s' is a directory, not a program", name);
     else if (dot && strcmp(dot, ".py") == 0)
-        hy_err_set(err, rc, "'%s' is not executable; put python3 before it, or run: chmod +x %s", name,
-                   name);
+        hy_err_set(err, rc, "'%s' is not executable; put python3 before it, or run: chmod +x %s", name, name);
     else
         hy_err_set(err, rc, "'%s' is not executable; run: chmod +x %s", name, name);
     return rc;

@@ -204,8 +204,8 @@ static int fill_update(struct hy_store *s, const struct hy_run_info *r, Hy__Upda
     u->last = true;
     u->ended_seq = u->notes_until = INT64_MAX; /* everything in the store */
     if (r->counts.best_trial && r->row.metric)
-        return hy_store_trial_each(s, r->row.id, r->counts.best_trial, HY_TRIALS_BY_NUMBER, 0, 1, keep_best,
-                                   &u->best, err);
+        return hy_store_trial_each(s, r->row.id, r->counts.best_trial, HY_TRIALS_BY_NUMBER, 0, 1, keep_best, &u->best,
+                                   err);
     return 0;
 }
 

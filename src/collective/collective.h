@@ -34,30 +34,37 @@
 struct hy_group;
 
 enum hy_kind {
-    HY_ALLREDUCE, HY_ALLGATHER, HY_BROADCAST, HY_ALLTOALL, HY_REDUCESCATTER, HY_BARRIER, HY_JOIN,
-    HY_SET_ADD, HY_SET_REMOVE, /* started by hy_group_set_add and hy_group_set_remove only */
+    HY_ALLREDUCE,
+    HY_ALLGATHER,
+    HY_BROADCAST,
+    HY_ALLTOALL,
+    HY_REDUCESCATTER,
+    HY_BARRIER,
+    HY_JOIN,
+    HY_SET_ADD,
+    HY_SET_REMOVE, /* started by hy_group_set_add and hy_group_set_remove only */
     HY_KINDS
 };
 
 struct hy_tensor {
     const void *in;             /* must last until the request is complete */
-    void *out;                  /* allreduce and broadcast: as large as `in`, may be `in`; else NULL: see `allocate` */
+    void *out; /* allreduce and broadcast: as large as `in`, may be `in`; else NULL: see `allocate` */
     uint32_t dim_count;
-    int64_t dims[HY_DIMS_MAX];  /* of `in` */
+    int64_t dims[HY_DIMS_MAX]; /* of `in` */
 };
 
 struct hy_request {
     enum hy_kind kind;
-    const char *name;           /* unique among pending requests; "tensor 'NAME'" in messages */
-    uint32_t set;               /* process set; 0: the world */
-    enum hy_type type;          /* of all tensors */
+    const char *name; /* unique among pending requests; "tensor 'NAME'" in messages */
+    uint32_t set; /* process set; 0: the world */
+    enum hy_type type; /* of all tensors */
     enum hy_reduce op;
     double prescale, postscale; /* 1: none */
-    uint32_t root;              /* of a broadcast: a rank of the group */
-    size_t tensor_count;        /* several: a grouped request; 1 for alltoall */
+    uint32_t root; /* of a broadcast: a rank of the group */
+    size_t tensor_count; /* several: a grouped request; 1 for alltoall */
     const struct hy_tensor *tensors; /* copied */
-    const int64_t *splits;      /* alltoall: rows for each member; NULL: equal shares */
-    size_t split_count;         /* one for each member */
+    const int64_t *splits; /* alltoall: rows for each member; NULL: equal shares */
+    size_t split_count; /* one for each member */
     /*
      * Allocates output `tensor` (allgather, alltoall, reducescatter) as soon as its size is known, in the thread that
      * executes the request. The memory must last until the request is complete; NULL fails the request. For alltoall,
@@ -65,7 +72,7 @@ struct hy_request {
      */
     void *(*allocate)(void *arg, size_t tensor, const int64_t *dims, uint32_t dim_count, size_t bytes);
     void *arg;
-    bool waits_next;            /* the caller waits for it next: saves waking the group's thread */
+    bool waits_next; /* the caller waits for it next: saves waking the group's thread */
 };
 
 /*

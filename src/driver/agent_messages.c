@@ -198,8 +198,9 @@ static void on_agent_info(struct driver *d, struct agent *a, const Hy__AgentInfo
     d->supply.last_agent_ms = hy_clock_ms();
     d->supply.is_checked = false;
     d->changed = true;
-    hy_log_rate_limited(&connections_log, HY_LOG_INFO, "agent has joined agent=%s host=%s pid=%lld slots=%u shares_files=%d",
-                  a->name, info->host, (long long)info->pid, info->slots, info->shares_files);
+    hy_log_rate_limited(&connections_log, HY_LOG_INFO,
+                        "agent has joined agent=%s host=%s pid=%lld slots=%u shares_files=%d", a->name, info->host,
+                        (long long)info->pid, info->slots, info->shares_files);
     if (!a->is_managed)
         hy_run_note(d, "agent %s has joined with %u slots", a->name, a->slots);
     hy_run_note_gpus(d, a);

@@ -39,11 +39,17 @@ static void register_with_reaper(struct driver *d, const struct agent *a)
 
 static void start_process(struct driver *d, struct agent *a)
 {
-    struct hy_agent_order order = {.id = a->id, .name = a->name, .host = a->host_spec, .port = d->agents.port,
-                                   .ssh_port = d->spec->ssh_port, .ssh_identity = d->spec->ssh_identity,
-                                   .slots = a->slots, .open_files = d->process.open_files,
+    struct hy_agent_order order = {.id = a->id,
+                                   .name = a->name,
+                                   .host = a->host_spec,
+                                   .port = d->agents.port,
+                                   .ssh_port = d->spec->ssh_port,
+                                   .ssh_identity = d->spec->ssh_identity,
+                                   .slots = a->slots,
+                                   .open_files = d->process.open_files,
                                    .hold_fd = a->host_spec ? -1 : d->files.hold_fd,
-                                   .client = a->restarts ? "" : d->spec->client, .warm_key = d->spec->warm_key};
+                                   .client = a->restarts ? "" : d->spec->client,
+                                   .warm_key = d->spec->warm_key};
     struct hy_err err = {0};
     char identity[64];
 

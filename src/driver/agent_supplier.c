@@ -118,8 +118,10 @@ static void fail_for_session(struct driver *d)
 {
     struct hy_err err = {0};
 
-    hy_err_set(&err, -ECHILD, "the Spark session could not be started, or has ended (%s); see the run's log, "
-               "run-%lld.log in '%s'", d->supply.session_end, (long long)d->run, hy_store_dir_path(d->store));
+    hy_err_set(&err, -ECHILD,
+               "the Spark session could not be started, or has ended (%s); see the run's log, "
+               "run-%lld.log in '%s'",
+               d->supply.session_end, (long long)d->run, hy_store_dir_path(d->store));
     hy_run_fail(d, &err);
 }
 
@@ -168,13 +170,27 @@ static void on_session_exit(uv_process_t *h, int64_t status, int signal)
 int hy_supply_open(struct driver *d, struct hy_err *err)
 {
     char run[32], agents[32], memory[32], gpus[32];
-    char *argv[] = {d->spec->python, (char *)"-P", (char *)"-m", (char *)"hopyard._spark", run,
-                    d->spec->project, d->spec->master, d->spec->address, agents, memory, gpus, NULL};
-    uv_stdio_container_t io[] = {{.flags = UV_IGNORE},
-                                 {.flags = UV_INHERIT_FD, .data.fd = 2},
-                                 {.flags = UV_INHERIT_FD, .data.fd = 2}};
-    uv_process_options_t options = {.file = d->spec->python, .args = argv, .stdio = io, .stdio_count = 3,
-                                    .cwd = d->spec->cwd, .exit_cb = on_session_exit, .flags = UV_PROCESS_DETACHED};
+    char *argv[] = {d->spec->python,
+                    (char *)"-P",
+                    (char *)"-m",
+                    (char *)"hopyard._spark",
+                    run,
+                    d->spec->project,
+                    d->spec->master,
+                    d->spec->address,
+                    agents,
+                    memory,
+                    gpus,
+                    NULL};
+    uv_stdio_container_t io[] = {
+        {.flags = UV_IGNORE}, {.flags = UV_INHERIT_FD, .data.fd = 2}, {.flags = UV_INHERIT_FD, .data.fd = 2}};
+    uv_process_options_t options = {.file = d->spec->python,
+                                    .args = argv,
+                                    .stdio = io,
+                                    .stdio_count = 3,
+                                    .cwd = d->spec->cwd,
+                                    .exit_cb = on_session_exit,
+                                    .flags = UV_PROCESS_DETACHED};
     int rc;
 
     if (!*d->spec->master)

@@ -185,8 +185,10 @@ void hy_agent_drop(struct driver *d, struct agent *a, const char *address)
     if (a->is_managed)
         hy_run_note(d, "agent %s at %s is disconnected (%s); its trials run on other agents", a->name, address, why);
     else
-        hy_run_note(d, "agent %s at %s is disconnected (%s); its trials run on other agents, and no agent may join "
-                    "from there for %d s", a->name, address, why, hy_address_ban(d, address));
+        hy_run_note(d,
+                    "agent %s at %s is disconnected (%s); its trials run on other agents, and no agent may join "
+                    "from there for %d s",
+                    a->name, address, why, hy_address_ban(d, address));
     a->drops++;
     if (a->peer)
         hy_peer_close(a->peer, 0);

@@ -187,8 +187,12 @@ int hy_attempt_begin(struct driver *d, struct trial *t, const struct hy_assignme
     t->started_wall = hy_clock_wall_ms();
     hy_list_push(&a->trials, &t->on_agent);
     d->changed = true;
-    row = (struct hy_attempt_row){.trial = (int64_t)t->number, .number = t->attempt, .agent = a->name,
-                                  .host = a->host, .state = HY_ATTEMPT_RUNNING, .started = t->started_wall};
+    row = (struct hy_attempt_row){.trial = (int64_t)t->number,
+                                  .number = t->attempt,
+                                  .agent = a->name,
+                                  .host = a->host,
+                                  .state = HY_ATTEMPT_RUNNING,
+                                  .started = t->started_wall};
     rc = hy_run_check_recorded(d, hy_changes_attempt_add(&d->commit.recorded, &row));
     if (rc == 0)
         hy_events_start(d, t);

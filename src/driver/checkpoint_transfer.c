@@ -98,10 +98,13 @@ static int check_limits(struct transfer *s, uint64_t limit)
     char text[40];
 
     if (s->bytes > limit)
-        hy_err_set(&s->err, -EFBIG, "its checkpoint is larger than --max-transfer (%s); raise it, "
-                   "or keep checkpoints on storage that all machines share", hy_format_size(limit, text, sizeof text));
+        hy_err_set(&s->err, -EFBIG,
+                   "its checkpoint is larger than --max-transfer (%s); raise it, "
+                   "or keep checkpoints on storage that all machines share",
+                   hy_format_size(limit, text, sizeof text));
     else if (s->count > PIECES_MAX || s->names > NAMES_MAX)
-        hy_err_set(&s->err, -E2BIG, "its checkpoint has too many files to be sent to another machine; "
+        hy_err_set(&s->err, -E2BIG,
+                   "its checkpoint has too many files to be sent to another machine; "
                    "pack them into fewer, or keep checkpoints on storage that all machines share");
     return s->err.code ? 1 : 0;
 }

@@ -220,7 +220,8 @@ static size_t count_watchers(struct driver *d)
 {
     size_t n = 0;
 
-    hy_list_each(it, &d->clients.list) n += hy_container(it, struct client, link)->watches;
+    hy_list_each(it, &d->clients.list)
+        n += hy_container(it, struct client, link)->watches;
     return n;
 }
 

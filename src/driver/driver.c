@@ -277,8 +277,10 @@ static int make_logdir(struct driver *d, struct hy_err *err)
         if (errno != EEXIST)
             rc = -errno;
     }
-    return hy_err_sys(err, rc, "cannot create the directory '%s' for the logs; choose another project with --project "
-                      "or HOPYARD_PROJECT", app_dir ? app_dir : "");
+    return hy_err_sys(err, rc,
+                      "cannot create the directory '%s' for the logs; choose another project with --project "
+                      "or HOPYARD_PROJECT",
+                      app_dir ? app_dir : "");
 }
 
 static char *command_json(const Hy__RunSpec *s);
@@ -287,11 +289,20 @@ static int add_run(struct driver *d, const void *spec, size_t spec_len, struct h
 {
     const Hy__RunSpec *s = d->spec;
     hy_cleanup_free char *command = command_json(s);
-    struct hy_run_row row = {.name = *s->name ? s->name : NULL, .app_id = d->files.app_id, .app_run = d->files.app_run,
-                             .logdir = d->logdir, .command = command, .metric = *s->metric ? s->metric : NULL,
-                             .maximize = s->maximize, .seed = (int64_t)s->seed, .versions = s->versions,
-                             .git = *s->git ? s->git : NULL, .spec = spec, .spec_len = spec_len,
-                             .state = HY_RUN_RUNNING, .created = hy_clock_wall_ms(),
+    struct hy_run_row row = {.name = *s->name ? s->name : NULL,
+                             .app_id = d->files.app_id,
+                             .app_run = d->files.app_run,
+                             .logdir = d->logdir,
+                             .command = command,
+                             .metric = *s->metric ? s->metric : NULL,
+                             .maximize = s->maximize,
+                             .seed = (int64_t)s->seed,
+                             .versions = s->versions,
+                             .git = *s->git ? s->git : NULL,
+                             .spec = spec,
+                             .spec_len = spec_len,
+                             .state = HY_RUN_RUNNING,
+                             .created = hy_clock_wall_ms(),
                              .total = hy_run_total(d),
                              .ranks = s->ranks};
     int rc;
@@ -368,17 +379,21 @@ static int open_resumed(struct driver *d, const char *project, struct hy_err *er
     if (rc == -EALREADY)
         return hy_err_set(err, rc, "run %lld is done; there is nothing to resume", (long long)d->run);
     if (rc == -EUCLEAN)
-        return hy_err_set(err, rc, "run %lld cannot be resumed: the store does not have its specification; start it "
-                          "again", (long long)d->run);
+        return hy_err_set(err, rc,
+                          "run %lld cannot be resumed: the store does not have its specification; start it "
+                          "again",
+                          (long long)d->run);
     if (rc == -EREMOTE)
-        return hy_err_set(err, rc, "run %lld cannot be resumed: it was imported from the snapshot with its logs, or "
+        return hy_err_set(err, rc,
+                          "run %lld cannot be resumed: it was imported from the snapshot with its logs, or "
                           "from a file that others could write, and has neither its environment nor its function; "
-                          "resume it in the original project, or start it again", (long long)d->run);
+                          "resume it in the original project, or start it again",
+                          (long long)d->run);
     if (rc == 0)
         rc = make_search(d, err);
     if (rc == 0 && hy_mkdirs(d->logdir, 0755) < 0)
-        rc = hy_err_set(err, -ENOENT, "run %lld cannot be resumed: cannot create its directory '%s'",
-                        (long long)d->run, d->logdir);
+        rc = hy_err_set(err, -ENOENT, "run %lld cannot be resumed: cannot create its directory '%s'", (long long)d->run,
+                        d->logdir);
     if (rc == 0)
         rc = hy_store_note_newest(d->store, d->run, &d->notes.before, err);
     d->notes.until = d->notes.before;
@@ -398,7 +413,8 @@ static int open_new(struct driver *d, struct hy_err *err)
     rc = hy_read_all(STDIN_FILENO, &bytes);
     d->spec = rc == 0 ? hy__run_spec__unpack(NULL, bytes.len, hy_buf_bytes(&bytes)) : NULL;
     if (!d->spec || d->spec->n_argv == 0)
-        return hy_err_set(err, -EINVAL, "cannot read the run's specification; `hopyard driver` is started by "
+        return hy_err_set(err, -EINVAL,
+                          "cannot read the run's specification; `hopyard driver` is started by "
                           "`hopyard run`");
     rc = make_search(d, err);
     if (rc == 0)
@@ -553,7 +569,8 @@ static int parse(struct driver *d, int argc, char **argv, const char **ret_proje
     static const struct option options[] = {{"resume", required_argument, NULL, 'r'},
                                             {"project", required_argument, NULL, 'p'},
                                             {"address", required_argument, NULL, 'a'},
-                                            {"owner-fd", required_argument, NULL, 'o'}, {0}};
+                                            {"owner-fd", required_argument, NULL, 'o'},
+                                            {0}};
     uint64_t run = 0, fd = 0;
     int c;
 

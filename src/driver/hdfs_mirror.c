@@ -57,8 +57,7 @@ static void note_result(struct hdfs_mirror *r)
     if (r->rc == r->noted_rc)
         return;
     if (r->rc < 0)
-        hy_run_note(r->driver, "%s; retrying; the missing files are in '%s'", r->err.text,
-                    r->driver->logdir);
+        hy_run_note(r->driver, "%s; retrying; the missing files are in '%s'", r->err.text, r->driver->logdir);
     else
         hy_run_note(r->driver, "%s is up to date again", r->url);
     r->noted_rc = r->rc;

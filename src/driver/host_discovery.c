@@ -98,7 +98,8 @@ static int parse_line(const char *line, size_t n, uint32_t slots, struct hy_disc
         return hy_err_set(err, -EINVAL, "invalid number of slots in '%.*s'; use a number up to %u",
                           (int)(n < 80 ? n : 80), line, HY_SLOTS_LIMIT);
     if (!colon && !slots)
-        return hy_err_set(err, -EINVAL, "host '%.*s' has no number of slots; print HOST:SLOTS, or pass "
+        return hy_err_set(err, -EINVAL,
+                          "host '%.*s' has no number of slots; print HOST:SLOTS, or pass "
                           "--slots-per-host N",
                           (int)(n < 80 ? n : 80), line);
     memcpy(ret->name, line, length);
@@ -331,8 +332,14 @@ static int spawn(struct driver *d)
     uv_stdio_container_t io[] = {{.flags = UV_IGNORE},
                                  {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&y->out},
                                  {.flags = UV_INHERIT_FD, .data.fd = 2}};
-    uv_process_options_t options = {.file = "/bin/sh", .args = argv, .env = env, .stdio = io, .stdio_count = 3,
-                                    .cwd = d->spec->cwd, .exit_cb = on_script_exit, .flags = UV_PROCESS_DETACHED};
+    uv_process_options_t options = {.file = "/bin/sh",
+                                    .args = argv,
+                                    .env = env,
+                                    .stdio = io,
+                                    .stdio_count = 3,
+                                    .cwd = d->spec->cwd,
+                                    .exit_cb = on_script_exit,
+                                    .flags = UV_PROCESS_DETACHED};
     int rc;
 
     if (!env)

@@ -290,7 +290,8 @@ static void abort_after(struct driver *d, struct trial *t, enum hy_charge charge
     }
     hy_training_abort_take(d, cause, HY_CHARGE_FAILURE,
                            hy_asprintf("rank %u left the group (its program ended or called shutdown) while rank %u "
-                                       "still needed it", cause->member.rank, t->member.rank));
+                                       "still needed it",
+                                       cause->member.rank, t->member.rank));
     if (d->training.abort_cause == cause->number)
         hy_training_fail_rank(d, cause);
 }
@@ -460,6 +461,6 @@ void hy_ranks_on_message(struct driver *d, struct agent *a, const Hy__Control *m
     else if (word->body_case == HY__GROUP_WORD__BODY_LOST && (hy_is_cluster(d) || hy_ranks_has_others(d, t)))
         hy_rank_died(d, t, HY_CHARGE_FAILURE, word->lost->why);
     else if (word->body_case != HY__GROUP_WORD__BODY_LOST) /* its Ended has the same information */
-        hy_info_limited("ignored a group message agent=%s trial=%llu kind=%d", a->name,
-                        (unsigned long long)word->trial, (int)word->body_case);
+        hy_info_limited("ignored a group message agent=%s trial=%llu kind=%d", a->name, (unsigned long long)word->trial,
+                        (int)word->body_case);
 }

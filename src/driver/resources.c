@@ -65,8 +65,7 @@ static int describe_gpu_shortage(const struct driver *d, struct hy_err *err)
     if (*d->spec->engine)
         snprintf(has, sizeof has, most ? "an executor has %u" : "executors have no GPU", most);
     else if (most)
-        snprintf(has, sizeof has, machines > 1 ? "no machine has more than %u" : "this machine has %u",
-                 most);
+        snprintf(has, sizeof has, machines > 1 ? "no machine has more than %u" : "this machine has %u", most);
     else
         snprintf(has, sizeof has, "%s", machines > 1 ? "no machine has a GPU" : "this machine has no GPU");
     return gpu_shortage_error(d->spec->gpu_share, most, has, err);
@@ -110,20 +109,20 @@ static int describe_rank_shortage(const struct driver *d, struct hy_need need, s
 
     count_all(d, &slots, &gpus);
     if (hy_is_cluster(d) && slots < d->spec->ranks)
-        return hy_err_set(err, -ENOSPC, "a cluster of %u nodes needs %u slots, but there %s %llu; lower the number of "
-                          "nodes, or add %s", d->spec->ranks, d->spec->ranks, slots == 1 ? "is" : "are",
-                          (unsigned long long)slots, *d->spec->engine ? "executors" : "slots or machines");
-    if (slots < ranks)
         return hy_err_set(err, -ENOSPC,
-                          "%u ranks need %u slots, but there %s %llu; lower -np to %llu, or add %s",
-                          ranks, ranks, slots == 1 ? "is" : "are", (unsigned long long)slots,
-                          (unsigned long long)slots,
+                          "a cluster of %u nodes needs %u slots, but there %s %llu; lower the number of "
+                          "nodes, or add %s",
+                          d->spec->ranks, d->spec->ranks, slots == 1 ? "is" : "are", (unsigned long long)slots,
+                          *d->spec->engine ? "executors" : "slots or machines");
+    if (slots < ranks)
+        return hy_err_set(err, -ENOSPC, "%u ranks need %u slots, but there %s %llu; lower -np to %llu, or add %s",
+                          ranks, ranks, slots == 1 ? "is" : "are", (unsigned long long)slots, (unsigned long long)slots,
                           *d->spec->engine ? "executors" : "slots or machines, as in -H a:4,b:4");
     need.roles[0].gpu_share = 0;
     if (hy_schedule_possible(d->schedule, &need))
-        return hy_err_set(err, -ENOSPC, "%u ranks need %g GPU%s each, but there %s %llu; lower -np or --gpus",
-                          ranks, share / (double)HY_GPU_WHOLE, share == HY_GPU_WHOLE ? "" : "s",
-                          gpus == 1 ? "is" : "are", (unsigned long long)gpus);
+        return hy_err_set(err, -ENOSPC, "%u ranks need %g GPU%s each, but there %s %llu; lower -np or --gpus", ranks,
+                          share / (double)HY_GPU_WHOLE, share == HY_GPU_WHOLE ? "" : "s", gpus == 1 ? "is" : "are",
+                          (unsigned long long)gpus);
     return hy_err_set(err, -ENOSPC,
                       "%u ranks with %s each exceed the memory of the machines; lower -np or "
                       "--memory",

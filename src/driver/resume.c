@@ -45,8 +45,10 @@ static int replay_ask(struct replay *r, const struct hy_trial_row *row)
     if (rc == -ENOMEM)
         return hy_err_oom(r->err);
     if (rc != 1 || number != (uint64_t)row->number)
-        return hy_err_set(r->err, -EUCLEAN, "run %lld cannot be resumed: its search gives other trials than the store "
-                          "has; resume it with the version of hopyard that started it", (long long)d->run);
+        return hy_err_set(r->err, -EUCLEAN,
+                          "run %lld cannot be resumed: its search gives other trials than the store "
+                          "has; resume it with the version of hopyard that started it",
+                          (long long)d->run);
     if (row->asked_seq > d->trials.seq)
         d->trials.seq = row->asked_seq;
     if (row->ended_seq > d->trials.seq) /* also of one that runs again: clients have seen that position */

@@ -38,8 +38,8 @@
 
 bool hy_is_stall(int rc)
 {
-    return rc == -ENOSPC || rc == -EDQUOT || rc == -EBUSY || rc == -EIO || rc == -EROFS ||
-           rc == -EMFILE || rc == -ENFILE;
+    return rc == -ENOSPC || rc == -EDQUOT || rc == -EBUSY || rc == -EIO || rc == -EROFS || rc == -EMFILE ||
+           rc == -ENFILE;
 }
 
 static int64_t stall_limit(const struct driver *d)
@@ -64,8 +64,8 @@ void hy_stall_begin(struct driver *d, const char *why)
     d->stalls.since = hy_clock_ms();
     snprintf(d->stalls.why, sizeof d->stalls.why, "%s", why);
     snprintf(text, sizeof text,
-             "the run is waiting: %s (it continues by itself when this is resolved, and is interrupted after %s)",
-             why, hy_format_duration(stall_limit(d), limit, sizeof limit));
+             "the run is waiting: %s (it continues by itself when this is resolved, and is interrupted after %s)", why,
+             hy_format_duration(stall_limit(d), limit, sizeof limit));
     notify(d, text);
 }
 
@@ -166,8 +166,11 @@ static void apply_changes(uv_work_t *job)
 
 struct progress hy_run_progress(const struct driver *d)
 {
-    return (struct progress){.done = d->trials.done, .failed = d->trials.failed, .stopped = d->trials.stopped,
-                             .ended_seq = d->trials.ended_seq, .notes_until = d->notes.until};
+    return (struct progress){.done = d->trials.done,
+                             .failed = d->trials.failed,
+                             .stopped = d->trials.stopped,
+                             .ended_seq = d->trials.ended_seq,
+                             .notes_until = d->notes.until};
 }
 
 static void on_committed(struct driver *d)

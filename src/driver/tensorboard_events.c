@@ -111,8 +111,8 @@ static int remove_earlier(const struct file *f, int dir)
 /* -EINVAL if the trial has created something else there. */
 static int create(int dir, const char *path)
 {
-    hy_cleanup_close int fd = HY_SYS(openat(dir, strrchr(path, '/') + 1,
-                                            O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
+    hy_cleanup_close int fd = HY_SYS(
+        openat(dir, strrchr(path, '/') + 1, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
     struct stat st;
 
     if (fd < 0 || fstat(fd, &st) < 0)
@@ -443,8 +443,8 @@ static char *path_of(const struct driver *d, const struct trial *t)
     for (size_t i = 0; name[i] && i < sizeof host - 1; i++)
         host[i] = isalnum((unsigned char)name[i]) || strchr(".-_", name[i]) ? name[i] : '_';
     return hy_asprintf("%s/%s/" PREFIX "%010lld.%s.hopyard.%llu.%u", d->logdir, t->dir,
-                       (long long)(t->started_wall / 1000), *host ? host : "host",
-                       (unsigned long long)t->number, t->attempt);
+                       (long long)(t->started_wall / 1000), *host ? host : "host", (unsigned long long)t->number,
+                       t->attempt);
 }
 
 void hy_events_start(struct driver *d, struct trial *t)

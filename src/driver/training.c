@@ -385,7 +385,8 @@ static void check_elastic_timeout(struct driver *d, int64_t now)
         g->too_few_since = now;
     if (now - g->too_few_since < d->spec->elastic_timeout_ms)
         return;
-    hy_err_set(&err, -ETIMEDOUT, "for %lld s there %s %zu rank%s, but --min-np is %u; --elastic-timeout ends the "
+    hy_err_set(&err, -ETIMEDOUT,
+               "for %lld s there %s %zu rank%s, but --min-np is %u; --elastic-timeout ends the "
                "training",
                (long long)d->spec->elastic_timeout_ms / 1000, alive == 1 ? "was" : "were", alive, alive == 1 ? "" : "s",
                d->spec->ranks_min);
@@ -417,9 +418,9 @@ static void abort_too_few(struct driver *d, const struct trial *cause)
     size_t left = count_ranks(d, has_not_ended);
     const char *how = cause->member.death ? cause->member.death : "ranks have ended";
 
-    hy_training_abort_take(d, cause, HY_CHARGE_FAILURE,
-                           hy_asprintf("%s; the training needs %u rank%s, but only %zu remain", how, least,
-                                       least == 1 ? "" : "s", left));
+    hy_training_abort_take(
+        d, cause, HY_CHARGE_FAILURE,
+        hy_asprintf("%s; the training needs %u rank%s, but only %zu remain", how, least, least == 1 ? "" : "s", left));
 }
 
 /* They joined when the others had finished. */

@@ -443,7 +443,7 @@ static bool is_within_limits(struct output *o, const Hy__Output *m)
         hy_agent_set_violation(o->agent, "more than %u files of one trial", HY_FILES_LIMIT);
     else if (o->data_bytes > limit)
         hy_agent_set_violation(o->agent, "files of one trial with more than the %s of --max-transfer",
-                          hy_format_size(limit, text, sizeof text));
+                               hy_format_size(limit, text, sizeof text));
     else if (o->announced > HY_ANNOUNCED_LIMIT)
         hy_agent_set_violation(o->agent, "too many files that were announced and not sent");
     return !*o->agent->violation;
@@ -487,8 +487,8 @@ void hy_outputs_open(struct driver *d, struct agent *a, const Hy__Output *m)
 
     if (!t || t->agent != a || t->attempt != m->attempt || (!m->mode && !printed) ||
         (o && !(o->is_files && m->mode && o->trial == t)) || (!o && has_output(t, m->path, m->mode != 0))) {
-        hy_info_limited("ignored a stale output agent=%s trial=%llu attempt=%u", a->name,
-                        (unsigned long long)m->trial, m->attempt);
+        hy_info_limited("ignored a stale output agent=%s trial=%llu attempt=%u", a->name, (unsigned long long)m->trial,
+                        m->attempt);
         return;
     }
     if (!o)

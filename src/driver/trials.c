@@ -75,8 +75,12 @@ int hy_run_update_best(struct driver *d, const struct hy_trial_row *row)
     }
     free(b->params);
     free(b->dir);
-    *b = (struct best){.number = (uint64_t)row->number, .ended_seq = row->ended_seq, .value = row->value,
-                       .params = params, .dir = dir, .elapsed_ms = row->ended - row->started,
+    *b = (struct best){.number = (uint64_t)row->number,
+                       .ended_seq = row->ended_seq,
+                       .value = row->value,
+                       .params = params,
+                       .dir = dir,
+                       .elapsed_ms = row->ended - row->started,
                        .attempts = (uint32_t)row->attempts};
     return 0;
 }
@@ -125,8 +129,11 @@ static char *name_dir(struct driver *d, const struct trial *t)
 
 static int add_to_store(struct driver *d, struct trial *t)
 {
-    struct hy_trial_row row = {.number = (int64_t)t->number, .params = t->params, .state = HY_TRIAL_RUNNING,
-                               .started = hy_clock_wall_ms(), .asked_seq = ++d->trials.seq};
+    struct hy_trial_row row = {.number = (int64_t)t->number,
+                               .params = t->params,
+                               .state = HY_TRIAL_RUNNING,
+                               .started = hy_clock_wall_ms(),
+                               .asked_seq = ++d->trials.seq};
 
     t->asked_wall = row.started;
     row.dir = t->dir = name_dir(d, t);
@@ -259,9 +266,15 @@ int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_stat
 {
     Hy__Control *ended = hy_take(t->ended); /* owns the strings of the row */
     Hy__Ended *e = ended ? ended->ended : NULL;
-    struct hy_attempt_row row = {.trial = (int64_t)t->number, .number = t->attempt, .agent = t->agent->name,
-                                 .host = t->agent->host, .state = state, .message = message, .charge = charge,
-                                 .started = t->started_wall, .ended = hy_clock_wall_ms()};
+    struct hy_attempt_row row = {.trial = (int64_t)t->number,
+                                 .number = t->attempt,
+                                 .agent = t->agent->name,
+                                 .host = t->agent->host,
+                                 .state = state,
+                                 .message = message,
+                                 .charge = charge,
+                                 .started = t->started_wall,
+                                 .ended = hy_clock_wall_ms()};
     int rc;
 
     if (e) {
@@ -287,11 +300,17 @@ int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_stat
 void hy_trial_end(struct driver *d, struct trial *t, enum hy_trial_state state, const char *message)
 {
     bool is_told = state != HY_TRIAL_STOPPED;
-    struct hy_trial_row row = {.number = (int64_t)t->number, .state = state,
+    struct hy_trial_row row = {.number = (int64_t)t->number,
+                               .state = state,
                                .has_value = t->has_value && state == HY_TRIAL_DONE && is_measured(d, t),
-                               .value = t->value, .message = message, .attempts = t->attempt,
-                               .params = t->params, .dir = t->dir, .started = t->asked_wall,
-                               .ended = hy_clock_wall_ms(), .ended_seq = ++d->trials.seq};
+                               .value = t->value,
+                               .message = message,
+                               .attempts = t->attempt,
+                               .params = t->params,
+                               .dir = t->dir,
+                               .started = t->asked_wall,
+                               .ended = hy_clock_wall_ms(),
+                               .ended_seq = ++d->trials.seq};
 
     row.told_seq = is_told ? row.ended_seq : 0;
     if (hy_run_check_recorded(d, hy_changes_trial_end(&d->commit.recorded, &row)) < 0)
@@ -376,8 +395,12 @@ int hy_trial_store_metrics(struct driver *d, struct trial *t, uint32_t attempt, 
                            Hy__Metric **metrics)
 {
     for (size_t i = 0; i < n; i++) {
-        struct hy_metric_row row = {.trial = (int64_t)t->number, .attempt = attempt, .step = step,
-                                    .name = metrics[i]->name, .value = metrics[i]->value, .time = hy_clock_wall_ms()};
+        struct hy_metric_row row = {.trial = (int64_t)t->number,
+                                    .attempt = attempt,
+                                    .step = step,
+                                    .name = metrics[i]->name,
+                                    .value = metrics[i]->value,
+                                    .time = hy_clock_wall_ms()};
 
         if (hy_run_check_recorded(d, hy_changes_metric_add(&d->commit.recorded, &row)) < 0)
             return -1;
@@ -506,7 +529,10 @@ void hy_trial_process_end(struct driver *d, struct trial *t)
         note_remark(d, t, e);
     if (hy_trial_store_metrics(d, t, t->attempt, -1, e->n_metrics, e->metrics) < 0)
         return;
-    if (hy_trial_end_attempt(d, t, killed ? HY_ATTEMPT_STOPPED : fault ? HY_ATTEMPT_FAILED : HY_ATTEMPT_DONE,
+    if (hy_trial_end_attempt(d, t,
+                             killed  ? HY_ATTEMPT_STOPPED
+                             : fault ? HY_ATTEMPT_FAILED
+                                     : HY_ATTEMPT_DONE,
                              fault && !killed ? HY_CHARGE_FAILURE : HY_CHARGE_NONE, fault) < 0)
         return;
     if (killed)
@@ -525,8 +551,8 @@ struct trial *hy_trial_find_running(struct driver *d, struct agent *a, uint64_t 
         return NULL;
     if (t && t->phase == TRIAL_RUNNING && t->agent == a && t->attempt == attempt && !t->ended)
         return t;
-    hy_info_limited("ignored a stale message agent=%s trial=%llu attempt=%u", a->name,
-                    (unsigned long long)number, attempt);
+    hy_info_limited("ignored a stale message agent=%s trial=%llu attempt=%u", a->name, (unsigned long long)number,
+                    attempt);
     return NULL;
 }
 
@@ -589,9 +615,10 @@ static void fail_suspect(struct driver *d, struct trial *t, const char *why)
 {
     char text[700];
 
-    snprintf(text, sizeof text, "its agent died %u times while it ran, the last %u times with nothing else on it, so "
-             "the trial kills it; the last time: %s", t->charged[HY_CHARGE_LOSS],
-             t->charged[HY_CHARGE_LOSS] - LOSSES_BEFORE_ALONE, why);
+    snprintf(text, sizeof text,
+             "its agent died %u times while it ran, the last %u times with nothing else on it, so "
+             "the trial kills it; the last time: %s",
+             t->charged[HY_CHARGE_LOSS], t->charged[HY_CHARGE_LOSS] - LOSSES_BEFORE_ALONE, why);
     hy_trial_end(d, t, HY_TRIAL_FAILED, text);
 }
 
@@ -600,8 +627,10 @@ static void note_suspects(struct driver *d, const struct trial *t)
     if (d->trials.suspects_noted || t->charged[HY_CHARGE_LOSS] < LOSSES_BEFORE_ALONE)
         return;
     d->trials.suspects_noted = true;
-    hy_run_note(d, "an agent died for the second time while trial %llu ran on it; such trials run alone on an agent "
-                "from now on, so that one that kills its agent is identified", (unsigned long long)t->number);
+    hy_run_note(d,
+                "an agent died for the second time while trial %llu ran on it; such trials run alone on an agent "
+                "from now on, so that one that kills its agent is identified",
+                (unsigned long long)t->number);
 }
 
 void hy_trials_lost(struct driver *d, struct trial *t, bool died, const char *why)

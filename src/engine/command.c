@@ -113,9 +113,9 @@ char **hy_command_local(const struct hy_agent_order *order, struct hy_err *err)
     hy_cleanup_free char *join = hy_asprintf("127.0.0.1:%u", order->port);
     hy_cleanup_free char *slots = hy_asprintf("%u", order->slots);
     hy_cleanup_free char *files = hy_asprintf("%llu", (unsigned long long)order->open_files);
-    const char *words[] = {"hopyard", "agent", "--join", join, "--identity", order->identity,
-                           "--name", order->name, "--slots", slots, "--key-file", "-",
-                           "--open-files", files, "--hold-fd", "3"};
+    const char *words[] = {"hopyard",      "agent",     "--join",    join,  "--identity", order->identity,
+                           "--name",       order->name, "--slots",   slots, "--key-file", "-",
+                           "--open-files", files,       "--hold-fd", "3"};
 
     return argv_of(words, HY_COUNT(words) - (order->hold_fd < 0 ? 2 : 0), err);
 }
@@ -137,17 +137,20 @@ static const char ssh_script[] =
     "b=${XDG_CACHE_HOME:-$HOME/.cache}/hopyard; d=$b/bin/%s; f=$d/hopyard; p=$d/part.%s; n=%zu; "
     "(umask 077; mkdir -p \"$d\") || exit 1; "
     "for x in \"$b\" \"$b/bin\" \"$d\"; do if [ -h \"$x\" ] || [ ! -O \"$x\" ]; then "
-    "echo \"$x is a symbolic link or belongs to another user, and no program is run from there: remove it\" >&2; exit 1; fi; "
+    "echo \"$x is a symbolic link or belongs to another user, and no program is run from there: remove it\" >&2; exit "
+    "1; fi; "
     "chmod go-w \"$x\" 2>/dev/null || [ ! -w \"$x\" ] || exit 1; done; "
-    "if [ -O \"$f\" ] && [ ! -h \"$f\" ] && [ -x \"$f\" ] && [ $(wc -c <\"$f\") -eq $n ]; then echo " HY_PROGRAM_IS_THERE "; else "
+    "if [ -O \"$f\" ] && [ ! -h \"$f\" ] && [ -x \"$f\" ] && [ $(wc -c <\"$f\") -eq $n ]; then "
+    "echo " HY_PROGRAM_IS_THERE "; else "
     "echo " HY_PROGRAM_IS_MISSING " && head -c $n >\"$p\" && [ $(wc -c <\"$p\") -eq $n ] && "
     "chmod 700 \"$p\" && mv \"$p\" \"$f\" || { rm -f \"$p\"; exit 1; }; fi; "
     "\"$f\" agent --join \"[${SSH_CONNECTION%%%% *}]:%u\" --identity %s --name \"%s\" --slots %u --key-file -; exit $?";
 
 static bool is_safe_word(const char *word)
 {
-    return *word && *word != '-' && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                                 "._-@:[]%") == strlen(word);
+    return *word && *word != '-' &&
+           strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                        "._-@:[]%") == strlen(word);
 }
 
 /* ssh takes an IPv6 address without brackets. */

@@ -321,9 +321,12 @@ static int spawn(struct child *c, char **argv, int hold_fd)
         {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&c->out},
         {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&c->err},
     };
-    uv_process_options_t options = {.file = c->remote ? argv[0] : "/proc/self/exe", .args = argv, .stdio = io,
+    uv_process_options_t options = {.file = c->remote ? argv[0] : "/proc/self/exe",
+                                    .args = argv,
+                                    .stdio = io,
                                     .stdio_count = 3,
-                                    .exit_cb = on_exit_of_process, .flags = UV_PROCESS_DETACHED};
+                                    .exit_cb = on_exit_of_process,
+                                    .flags = UV_PROCESS_DETACHED};
     int rc;
 
     if (!c->remote) { /* it writes to the driver's log directly */

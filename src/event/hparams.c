@@ -16,8 +16,7 @@
 #include "base/mem.h"
 #include "event/encode.h"
 
-static int append_plugin_data(struct hy_buf *b, const char *tag, const Hy__Tb__HParamsPluginData *data,
-                              int64_t wall_ms)
+static int append_plugin_data(struct hy_buf *b, const char *tag, const Hy__Tb__HParamsPluginData *data, int64_t wall_ms)
 {
     size_t n = hy__tb__hparams_plugin_data__get_packed_size(data);
     hy_cleanup_free uint8_t *content = hy_malloc(n + 1);
@@ -123,7 +122,8 @@ static int hparams_init(struct hparams *h, json_t *params)
     h->entries = hy_calloc(capacity, sizeof *h->entries);
     if (!h->all || !h->entries)
         return -ENOMEM;
-    json_object_foreach(params, name, value) {
+    json_object_foreach(params, name, value)
+    {
         h->entries[h->count] = &h->all[h->count].entry;
         if (set_hparam(&h->all[h->count++], name, value) < 0)
             return -ENOMEM;

@@ -12,9 +12,9 @@
 
 /* By Arrow's format letter. */
 static const uint8_t numbers[128] = {
-    ['b'] = HY_DTYPE_BOOL,    ['c'] = HY_DTYPE_INT8,    ['C'] = HY_DTYPE_UINT8,  ['s'] = HY_DTYPE_INT16,
-    ['S'] = HY_DTYPE_UINT16,  ['i'] = HY_DTYPE_INT32,   ['I'] = HY_DTYPE_UINT32, ['l'] = HY_DTYPE_INT64,
-    ['L'] = HY_DTYPE_UINT64,  ['e'] = HY_DTYPE_FLOAT16, ['f'] = HY_DTYPE_FLOAT32, ['g'] = HY_DTYPE_FLOAT64,
+    ['b'] = HY_DTYPE_BOOL,   ['c'] = HY_DTYPE_INT8,    ['C'] = HY_DTYPE_UINT8,   ['s'] = HY_DTYPE_INT16,
+    ['S'] = HY_DTYPE_UINT16, ['i'] = HY_DTYPE_INT32,   ['I'] = HY_DTYPE_UINT32,  ['l'] = HY_DTYPE_INT64,
+    ['L'] = HY_DTYPE_UINT64, ['e'] = HY_DTYPE_FLOAT16, ['f'] = HY_DTYPE_FLOAT32, ['g'] = HY_DTYPE_FLOAT64,
 };
 
 /* A run of values of one array; `at` includes the array's offset. */
@@ -201,7 +201,7 @@ static int view_column(struct hy_arrow_batch *a, struct hy_batch_column *c, cons
 /* ---- batches ------------------------------------------------------------------------------- */
 
 int hy_arrow_batch_view(const struct ArrowSchema *schema, const struct ArrowArray *array, int64_t begin, uint32_t rows,
-                  struct hy_arrow_batch *ret)
+                        struct hy_arrow_batch *ret)
 {
     const int64_t count = array->n_children;
     struct run all;

@@ -188,8 +188,11 @@ size_t hy_batch_write(const struct hy_batch *b, void *room)
     memcpy(room, &header, sizeof header);
     for (uint32_t i = 0; i < b->count; i++) {
         const struct hy_batch_column *c = &b->columns[i];
-        struct column_header d = {.dtype = (uint8_t)c->dtype, .dims = (uint8_t)c->dims, .is_ragged = c->is_ragged,
-                              .items = c->is_ragged ? c->items : 0, .values_n = c->values_n};
+        struct column_header d = {.dtype = (uint8_t)c->dtype,
+                                  .dims = (uint8_t)c->dims,
+                                  .is_ragged = c->is_ragged,
+                                  .items = c->is_ragged ? c->items : 0,
+                                  .values_n = c->values_n};
         uint64_t value_ends = 0, row_ends = 0;
 
         (void)sizes_of(c, b->rows, &value_ends, &row_ends); /* hy_batch_size has checked it */
@@ -216,8 +219,11 @@ static int parse_column(const uint8_t *bytes, size_t n, uint32_t rows, const str
 
     if (d->dtype == 0 || d->dtype >= HY_DTYPES || d->dims > HY_BATCH_DIMS || d->is_ragged > 1)
         return -EBADMSG;
-    *c = (struct hy_batch_column){.dtype = (enum hy_dtype)d->dtype, .dims = d->dims, .is_ragged = d->is_ragged,
-                                  .items = d->items, .values_n = d->values_n};
+    *c = (struct hy_batch_column){.dtype = (enum hy_dtype)d->dtype,
+                                  .dims = d->dims,
+                                  .is_ragged = d->is_ragged,
+                                  .items = d->items,
+                                  .values_n = d->values_n};
     memcpy(c->shape, d->shape, sizeof c->shape);
     if (sizes_of(c, rows, &value_ends, &row_ends) < 0 || !is_within(d->values_at, c->values_n, n) ||
         !is_within(d->value_ends_at, value_ends, n) || !is_within(d->row_ends_at, row_ends, n))
@@ -256,9 +262,8 @@ int hy_batch_parse(const void *bytes, size_t n, struct hy_batch *b)
         return -EBADMSG;
     memcpy(&header, from, sizeof header);
     if (header.magic != MAGIC || header.zero || header.rows > HY_BATCH_ROWS_MAX ||
-        header.columns > HY_BATCH_COLUMNS_MAX ||
-        header.columns > (n - sizeof header) / sizeof(struct column_header) || header.schema_n > HY_BATCH_SCHEMA_MAX ||
-        !is_within(header.schema_at, header.schema_n, n))
+        header.columns > HY_BATCH_COLUMNS_MAX || header.columns > (n - sizeof header) / sizeof(struct column_header) ||
+        header.schema_n > HY_BATCH_SCHEMA_MAX || !is_within(header.schema_at, header.schema_n, n))
         return -EBADMSG;
     rc = reserve(b, header.columns, header.schema_n);
     for (uint32_t i = 0; i < header.columns && rc == 0; i++) {

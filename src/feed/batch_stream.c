@@ -64,7 +64,7 @@ static void unref_stream(struct hy_batch_stream *b)
 }
 
 int hy_batch_stream_new(struct hy_consumer *c, const struct hy_batch_stream_options *o, struct hy_signature *sig,
-                   struct hy_batch_stream **ret)
+                        struct hy_batch_stream **ret)
 {
     struct hy_batch_stream *b = hy_calloc(1, sizeof *b);
     struct hy_feed_queue *queue = hy_consumer_queue(c, o->queue);

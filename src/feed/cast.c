@@ -31,27 +31,27 @@ bool hy_cast_is_safe(enum hy_dtype from, enum hy_dtype to)
 
 /* ---- one loop for each pair of types ------------------------------------------------- */
 
-#define LOOP(statement)                                                                                      \
-    for (size_t i = 0; i < n; i++)                                                                           \
-        statement;                                                                                           \
+#define LOOP(statement)                                                                                                \
+    for (size_t i = 0; i < n; i++)                                                                                     \
+        statement;                                                                                                     \
     break
 
-#define FROM_INTEGERS(EACH)                                                                                  \
-    case HY_DTYPE_INT8:                                                                                      \
-        LOOP(EACH(int8_t));                                                                                  \
-    case HY_DTYPE_INT16:                                                                                     \
-        LOOP(EACH(int16_t));                                                                                 \
-    case HY_DTYPE_INT32:                                                                                     \
-        LOOP(EACH(int32_t));                                                                                 \
-    case HY_DTYPE_INT64:                                                                                     \
-        LOOP(EACH(int64_t));                                                                                 \
-    case HY_DTYPE_UINT8:                                                                                     \
-        LOOP(EACH(uint8_t));                                                                                 \
-    case HY_DTYPE_UINT16:                                                                                    \
-        LOOP(EACH(uint16_t));                                                                                \
-    case HY_DTYPE_UINT32:                                                                                    \
-        LOOP(EACH(uint32_t));                                                                                \
-    case HY_DTYPE_UINT64:                                                                                    \
+#define FROM_INTEGERS(EACH)                                                                                            \
+    case HY_DTYPE_INT8:                                                                                                \
+        LOOP(EACH(int8_t));                                                                                            \
+    case HY_DTYPE_INT16:                                                                                               \
+        LOOP(EACH(int16_t));                                                                                           \
+    case HY_DTYPE_INT32:                                                                                               \
+        LOOP(EACH(int32_t));                                                                                           \
+    case HY_DTYPE_INT64:                                                                                               \
+        LOOP(EACH(int64_t));                                                                                           \
+    case HY_DTYPE_UINT8:                                                                                               \
+        LOOP(EACH(uint8_t));                                                                                           \
+    case HY_DTYPE_UINT16:                                                                                              \
+        LOOP(EACH(uint16_t));                                                                                          \
+    case HY_DTYPE_UINT32:                                                                                              \
+        LOOP(EACH(uint32_t));                                                                                          \
+    case HY_DTYPE_UINT64:                                                                                              \
         LOOP(EACH(uint64_t))
 
 #define FROM(type) ((const type *)values)[i]
@@ -59,33 +59,33 @@ bool hy_cast_is_safe(enum hy_dtype from, enum hy_dtype to)
 #define CHECKED(type) overflow |= __builtin_add_overflow(FROM(type), (type)0, &to[i])
 #define ROUNDED(type) to[i] = (__typeof__(to[0]))FROM(type)
 
-#define TO_INTEGER(type)                                                                                     \
-    static bool to_##type(enum hy_dtype from, const void *values, size_t n, type *to)                        \
-    {                                                                                                        \
-        bool overflow = false;                                                                                  \
-                                                                                                             \
-        switch (from) {                                                                                      \
-            FROM_INTEGERS(CHECKED);                                                                          \
-        default: /* a bool */                                                                                \
-            LOOP(TRUTH);                                                                                     \
-        }                                                                                                    \
-        return !overflow;                                                                                       \
+#define TO_INTEGER(type)                                                                                               \
+    static bool to_##type(enum hy_dtype from, const void *values, size_t n, type *to)                                  \
+    {                                                                                                                  \
+        bool overflow = false;                                                                                         \
+                                                                                                                       \
+        switch (from) {                                                                                                \
+            FROM_INTEGERS(CHECKED);                                                                                    \
+        default: /* a bool */                                                                                          \
+            LOOP(TRUTH);                                                                                               \
+        }                                                                                                              \
+        return !overflow;                                                                                              \
     }
 
-#define TO_FLOAT(type)                                                                                       \
-    static void to_##type(enum hy_dtype from, const void *values, size_t n, type *to)                        \
-    {                                                                                                        \
-        switch (from) {                                                                                      \
-            FROM_INTEGERS(ROUNDED);                                                                          \
-        case HY_DTYPE_FLOAT32:                                                                               \
-            LOOP(ROUNDED(float));                                                                            \
-        case HY_DTYPE_FLOAT64:                                                                               \
-            LOOP(ROUNDED(double));                                                                           \
-        case HY_DTYPE_FLOAT16:                                                                               \
-            LOOP(to[i] = hy_f16_widen((const uint16_t *)values + i));                                        \
-        default: /* a bool */                                                                                \
-            LOOP(TRUTH);                                                                                     \
-        }                                                                                                    \
+#define TO_FLOAT(type)                                                                                                 \
+    static void to_##type(enum hy_dtype from, const void *values, size_t n, type *to)                                  \
+    {                                                                                                                  \
+        switch (from) {                                                                                                \
+            FROM_INTEGERS(ROUNDED);                                                                                    \
+        case HY_DTYPE_FLOAT32:                                                                                         \
+            LOOP(ROUNDED(float));                                                                                      \
+        case HY_DTYPE_FLOAT64:                                                                                         \
+            LOOP(ROUNDED(double));                                                                                     \
+        case HY_DTYPE_FLOAT16:                                                                                         \
+            LOOP(to[i] = hy_f16_widen((const uint16_t *)values + i));                                                  \
+        default: /* a bool */                                                                                          \
+            LOOP(TRUTH);                                                                                               \
+        }                                                                                                              \
     }
 
 TO_INTEGER(int8_t)

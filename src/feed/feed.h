@@ -156,9 +156,9 @@ static inline bool hy_ends_at(const int64_t *ends, size_t i, uint64_t max, uint6
 #define HY_FEED_SCHEMA_DEPTH_MAX 16u
 
 struct hy_feed_schema_node {
-    char kind;       /* f i b s y l a ( [ { < * */
-    char element;    /* of a list of values: f i b s y */
-    uint32_t count;  /* direct children of a tuple, list, dict or Row */
+    char kind; /* f i b s y l a ( [ { < * */
+    char element; /* of a list of values: f i b s y */
+    uint32_t count; /* direct children of a tuple, list, dict or Row */
     uint32_t column; /* of a leaf */
     const char *key; /* in a dict or Row; points into the parsed text */
     size_t key_n;
@@ -208,7 +208,7 @@ struct ArrowArray {
 
 struct hy_arrow_batch {
     struct hy_batch batch; /* without schema, which is the caller's to fill in */
-    void **own;            /* private: converted offsets and bools */
+    void **own; /* private: converted offsets and bools */
     uint32_t own_count;
 };
 
@@ -298,13 +298,13 @@ bool hy_ring_arm_reader(struct hy_ring *r);
  * source has been closed meanwhile.
  */
 #define HY_FEED_NAME_MAX 100u /* of a hub, with its NUL; 5 bytes are reserved for the hub */
-#define HY_FEED_QUEUE_MAX 64u      /* of a queue, with its NUL */
+#define HY_FEED_QUEUE_MAX 64u /* of a queue, with its NUL */
 
 struct hy_feed_source; /* opaque */
 
 struct hy_feed_source_options {
     const char *queue; /* "input" */
-    size_t size;       /* of the ring; a batch is at most half of it */
+    size_t size; /* of the ring; a batch is at most half of it */
     bool needs_results;
 };
 
@@ -360,7 +360,7 @@ enum hy_feed_hub_event {
     HY_FEED_HUB_TIMEOUT, /* timeout */
     HY_FEED_HUB_MESSAGE,
     HY_FEED_HUB_OTHER, /* the caller's descriptor is readable */
-    HY_FEED_HUB_OVER,  /* terminated; or ended, and every feeder has finished and was read to the end */
+    HY_FEED_HUB_OVER, /* terminated; or ended, and every feeder has finished and was read to the end */
     HY_FEED_HUB_WOKEN, /* by hy_feed_hub_wake */
 };
 
@@ -370,7 +370,7 @@ int hy_feed_hub_wait(struct hy_feed_hub *h, const char *queue, int other, int ti
 struct hy_feed_hub_message {
     uint64_t feeder; /* a number, never reused */
     bool needs_results;
-    bool is_end;            /* the end of a partition; there is no batch */
+    bool is_end; /* the end of a partition; there is no batch */
     struct hy_batch *batch; /* the hub's, valid until hy_feed_hub_release */
 };
 
@@ -406,8 +406,8 @@ int hy_feed_hub_terminate(struct hy_feed_hub *h, struct hy_err *err);
 struct hy_batch_cursor {
     const struct hy_batch *batch; /* NULL: none */
     struct hy_feed_schema schema;
-    uint32_t rows;   /* of the batch; HY_BATCH_ROWS_UNKNOWN until an undeclared pickle has been loaded */
-    uint32_t next;   /* row */
+    uint32_t rows; /* of the batch; HY_BATCH_ROWS_UNKNOWN until an undeclared pickle has been loaded */
+    uint32_t next; /* row */
     uint64_t number; /* set by the owner to identify the batch */
 };
 
@@ -432,17 +432,17 @@ static inline bool hy_batch_cursor_is_pickled(const struct hy_batch_cursor *c)
 
 struct hy_signature_column {
     char name[HY_SIGNATURE_NAME_MAX]; /* for messages */
-    enum hy_dtype dtype;           /* BYTES for any kind of string */
+    enum hy_dtype dtype; /* BYTES for any kind of string */
     bool is_ragged;
-    int dims;                     /* of a row; of an item in a ragged column; -1: any */
+    int dims; /* of a row; of an item in a ragged column; -1: any */
     int64_t shape[HY_BATCH_DIMS]; /* -1: any */
 };
 
 struct hy_signature {
-    char *text;            /* the row schema; leaves are "a" */
+    char *text; /* the row schema; leaves are "a" */
     struct hy_feed_schema schema; /* the same, parsed */
-    bool allows_extra;    /* rows may have more columns behind the expected ones, and other names */
-    uint32_t count;        /* of columns */
+    bool allows_extra; /* rows may have more columns behind the expected ones, and other names */
+    uint32_t count; /* of columns */
     struct hy_signature_column *columns;
     char *seen; /* private: the schema of the last batch, and the index of each expected column in it */
     size_t seen_n;
@@ -478,8 +478,8 @@ struct hy_gather_sink {
 
 struct hy_gathered_column {
     struct hy_batch_column like; /* only type and shape are set */
-    void *values;                /* NULL: none yet */
-    size_t values_n, room;       /* in bytes */
+    void *values; /* NULL: none yet */
+    size_t values_n, room; /* in bytes */
     struct hy_buf value_ends, row_ends;
     size_t kept, value_ends_kept, row_ends_kept; /* private: lengths to roll back to */
 };
@@ -521,7 +521,7 @@ struct hy_feed_queue {
     char name[HY_FEED_QUEUE_MAX]; /* "": unused */
     struct hy_feed_hub_message message;
     bool accepts_pickles; /* set by the caller: undeclared pickles are acceptable */
-    bool has_batch;       /* `message` holds a batch, and `cursor` the position in it */
+    bool has_batch; /* `message` holds a batch, and `cursor` the position in it */
     struct hy_batch_cursor cursor;
 };
 
@@ -568,11 +568,11 @@ void hy_consumer_wait_idle(struct hy_consumer *c, int timeout_ms);
 struct hy_feed_queue *hy_consumer_queue(struct hy_consumer *c, const char *name);
 
 enum hy_consumer_event {
-    HY_CONSUMER_ROWS,      /* the queue holds a batch */
+    HY_CONSUMER_ROWS, /* the queue holds a batch */
     HY_CONSUMER_PARTITION, /* the end of one */
-    HY_CONSUMER_END,       /* there will be no more rows */
-    HY_CONSUMER_OTHER,     /* as HY_FEED_HUB_OTHER */
-    HY_CONSUMER_TIMEOUT,   /* timeout */
+    HY_CONSUMER_END, /* there will be no more rows */
+    HY_CONSUMER_OTHER, /* as HY_FEED_HUB_OTHER */
+    HY_CONSUMER_TIMEOUT, /* timeout */
 };
 
 /* Waits until the queue holds a batch; with `stop_at_partition`, or a partition has ended. An event, or -Exxx. */
@@ -601,9 +601,9 @@ struct hy_batch_stream; /* opaque */
 
 struct hy_batch_stream_options {
     const char *queue;
-    uint64_t rows;          /* of a batch */
+    uint64_t rows; /* of a batch */
     bool stop_at_partition; /* a batch ends with its partition */
-    bool drop_remainder;    /* drop the last batch when it is incomplete */
+    bool drop_remainder; /* drop the last batch when it is incomplete */
 };
 
 /* Takes the signature, also on failure. 0, -EINVAL, -ENOMEM. */

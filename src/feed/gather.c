@@ -126,8 +126,8 @@ int hy_gather_begin(struct hy_gathered *g, const struct hy_signature *sig)
         const struct hy_signature_column *c = &sig->columns[i];
         struct hy_batch_column *like = &g->columns[i].like;
 
-        *like = (struct hy_batch_column){.dtype = c->dtype, .is_ragged = c->is_ragged,
-                                         .dims = c->dims < 0 ? 0 : (unsigned)c->dims};
+        *like = (struct hy_batch_column){
+            .dtype = c->dtype, .is_ragged = c->is_ragged, .dims = c->dims < 0 ? 0 : (unsigned)c->dims};
         for (unsigned k = 0; k < like->dims; k++)
             like->shape[k] = c->shape[k] < 0 ? 0 : (uint64_t)c->shape[k];
     }
@@ -320,7 +320,7 @@ static int add_column(struct hy_gathered *g, uint32_t column, const struct hy_ba
 
 /* The message for values that do not match the signature. */
 static int describe_error(int rc, const struct hy_gathered_column *g, const struct hy_signature *sig, uint32_t column,
-                struct hy_err *err)
+                          struct hy_err *err)
 {
     const char *name = sig ? sig->columns[column].name : "";
 
@@ -328,9 +328,10 @@ static int describe_error(int rc, const struct hy_gathered_column *g, const stru
         return hy_err_set(err, -EINVAL, "column %s: received a number that %s cannot hold; give another signature",
                           name, hy_dtype_name(g->like.dtype));
     if (rc == -EDOM)
-        return hy_err_set(err, -EINVAL, "column %s: rows differ in length, but %llu items are expected; give a "
-                          "signature with a RaggedTensorSpec, or " HY_GATHER_ADVICE, name,
-                          (unsigned long long)g->like.shape[0]);
+        return hy_err_set(err, -EINVAL,
+                          "column %s: rows differ in length, but %llu items are expected; give a "
+                          "signature with a RaggedTensorSpec, or " HY_GATHER_ADVICE,
+                          name, (unsigned long long)g->like.shape[0]);
     return rc;
 }
 

@@ -79,7 +79,7 @@ static bool find_columns(struct hy_signature *sig, size_t *at, const struct hy_f
         return !has_children(n);
     }
     if (!has_children(n) || (sig->allows_extra ? n->count < expected->count
-                                           : n->count != expected->count || has_names(n) != has_names(expected)))
+                                               : n->count != expected->count || has_names(n) != has_names(expected)))
         return false;
     for (uint32_t i = 0; i < expected->count; i++) {
         const size_t here = has_names(expected) ? child_of_name(row, self, &sig->schema.nodes[*at]) : child;
@@ -145,8 +145,10 @@ static int shape_error(const struct hy_gathered_column *g, const struct hy_signa
     shape_text(received, sizeof received, c->is_ragged ? "ragged" : "", dims, c->dims);
     shape_text(expected, sizeof expected, spec->is_ragged ? "ragged" : "", spec->dims < 0 ? current : spec->shape,
                spec->dims < 0 ? g->like.dims : (unsigned)spec->dims);
-    return hy_err_set(err, -EINVAL, "column %s: received rows of shape %s, but expected %s; give a signature with that "
-                      "shape, or " HY_GATHER_ADVICE, spec->name, received, expected);
+    return hy_err_set(err, -EINVAL,
+                      "column %s: received rows of shape %s, but expected %s; give a signature with that "
+                      "shape, or " HY_GATHER_ADVICE,
+                      spec->name, received, expected);
 }
 
 /* Where the signature allows any shape, the first rows determine it. */
@@ -173,8 +175,10 @@ static int match_column(struct hy_gathered_column *g, const struct hy_signature_
     bool is_fit;
 
     if (!hy_cast_is_safe(c->dtype, spec->dtype))
-        return hy_err_set(err, -EINVAL, "column %s: received %s, which cannot be cast to %s safely; give another "
-                          "signature", spec->name, hy_dtype_name(c->dtype), hy_dtype_name(spec->dtype));
+        return hy_err_set(err, -EINVAL,
+                          "column %s: received %s, which cannot be cast to %s safely; give another "
+                          "signature",
+                          spec->name, hy_dtype_name(c->dtype), hy_dtype_name(spec->dtype));
     if (c->is_ragged && !hy_ends_at(c->row_ends, row, c->items, &from, &to))
         return -EBADMSG;
     shape[0] = c->is_ragged ? to - from : 0; /* of the first row; add_rows checks the others */

@@ -91,8 +91,10 @@ int hy_feed_source_open(const char *name, const struct hy_feed_source_options *o
     int rc;
 
     if (strlen(o->queue) >= HY_FEED_QUEUE_MAX || o->size > HY_RING_MAX)
-        return hy_err_set(err, -EINVAL, "the name of a queue must be shorter than %u bytes, and a ring at most %u "
-                          "bytes", HY_FEED_QUEUE_MAX, HY_RING_MAX);
+        return hy_err_set(err, -EINVAL,
+                          "the name of a queue must be shorter than %u bytes, and a ring at most %u "
+                          "bytes",
+                          HY_FEED_QUEUE_MAX, HY_RING_MAX);
     s = hy_calloc(1, sizeof *s);
     if (!s)
         return hy_err_oom(err);

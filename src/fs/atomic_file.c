@@ -57,8 +57,7 @@ int hy_fs_atomic_file_open(struct hy_fs_atomic_file *f, const char *target, stru
     int rc;
 
     *f = (struct hy_fs_atomic_file){.url = hy_fs_temporary_name(target), .target = hy_strdup(target)};
-    rc = f->url && f->target ? hy_fs_open(f->url, HY_FS_CREATE, &f->file, err)
-                             : hy_err_oom(err);
+    rc = f->url && f->target ? hy_fs_open(f->url, HY_FS_CREATE, &f->file, err) : hy_err_oom(err);
     if (rc == 0)
         return 0;
     if (f->url && rc != -EEXIST)

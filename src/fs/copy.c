@@ -231,8 +231,7 @@ static int plan_directory(struct plan *p, struct hy_err *err)
     return rc == -ELOOP && err ? hy_err_wrap(err, "cannot copy %s", p->top) : rc;
 }
 
-typedef int copy_one(const struct copying *c, const char *from, const char *to, unsigned mode,
-                     struct hy_err *err);
+typedef int copy_one(const struct copying *c, const char *from, const char *to, unsigned mode, struct hy_err *err);
 
 static int make_directory(struct hy_fs_confined_dir *into, const struct entry *e, struct hy_err *err)
 {
@@ -309,8 +308,7 @@ static int copy_directory(const struct copying *c, const char *from, const char 
     rc = plan_directory(&plan, err);
     if (rc)
         return rc;
-    return exists ? copy_entries(c, from, to, &plan, false, err)
-                    : copy_to_temporary(c, from, to, &plan, mode, err);
+    return exists ? copy_entries(c, from, to, &plan, false, err) : copy_to_temporary(c, from, to, &plan, mode, err);
 }
 
 /* ---- targets ---------------------------------------------------------------------- */

@@ -55,10 +55,10 @@ static const struct hy_fs_backend *backend_of(const char *url, struct hy_err *er
 }
 
 /* Calls the backend of `url`, or fails when its scheme is not supported. */
-#define DISPATCH(url, call)                                                                                  \
-    do {                                                                                                     \
-        const struct hy_fs_backend *backend = backend_of(url, err);                                          \
-        return backend ? backend->call : -EPROTONOSUPPORT;                                                   \
+#define DISPATCH(url, call)                                                                                            \
+    do {                                                                                                               \
+        const struct hy_fs_backend *backend = backend_of(url, err);                                                    \
+        return backend ? backend->call : -EPROTONOSUPPORT;                                                             \
     } while (0)
 
 void hy_fs_info_done(struct hy_fs_info *info)

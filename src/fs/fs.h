@@ -145,8 +145,8 @@ char *hy_fs_temporary_name(const char *target);
 /* ---- copies, walks, patterns ----------------------------------------------------------- */
 
 struct hy_fs_copy {
-    bool replace;                                    /* existing files */
-    bool recursive;                                  /* copy directories, too */
+    bool replace; /* existing files */
+    bool recursive; /* copy directories, too */
     int (*progress)(void *arg, uint64_t more_bytes); /* may be NULL; a result other than 0 stops the copy */
     void *arg;
 };

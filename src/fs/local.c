@@ -162,8 +162,8 @@ static int64_t to_ms(struct timespec t)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-static int to_info(const struct stat *st, const char *name, bool is_link, struct owners *owners,
-                   struct hy_fs_info *ret, struct hy_err *err)
+static int to_info(const struct stat *st, const char *name, bool is_link, struct owners *owners, struct hy_fs_info *ret,
+                   struct hy_err *err)
 {
     const bool is_dir = S_ISDIR(st->st_mode);
 
@@ -641,7 +641,15 @@ static int local_open(const char *url, enum hy_fs_open_mode mode, struct hy_fs_f
 }
 
 const struct hy_fs_backend hy_fs_local = {
-    .stat = local_stat, .list = local_list, .mkdirs = local_mkdirs, .remove = local_remove,
-    .rename = local_rename, .chmod = local_chmod, .chown = local_chown, .access = local_access,
-    .usage = local_usage, .space = local_space, .open = local_open,
+    .stat = local_stat,
+    .list = local_list,
+    .mkdirs = local_mkdirs,
+    .remove = local_remove,
+    .rename = local_rename,
+    .chmod = local_chmod,
+    .chown = local_chown,
+    .access = local_access,
+    .usage = local_usage,
+    .space = local_space,
+    .open = local_open,
 };

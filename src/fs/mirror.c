@@ -352,8 +352,10 @@ static int sync_entry(struct hy_fs_mirror *m, const char *path, int depth)
     if ((!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) || (m->is_skipped && m->is_skipped(path)))
         return 0;
     if (S_ISREG(st.st_mode) && over_limit(m, &st)) {
-        note_error(m, hy_err_set(&why, -EFBIG, "%s has more bytes than may be copied (%llu)", m->directory,
-                             (unsigned long long)m->limit), &why);
+        note_error(m,
+                   hy_err_set(&why, -EFBIG, "%s has more bytes than may be copied (%llu)", m->directory,
+                              (unsigned long long)m->limit),
+                   &why);
         return -EFBIG;
     }
     e = entry_of(m, path);
@@ -378,8 +380,12 @@ static int sync_directory(struct hy_fs_mirror *m, const char *path, int depth)
     int rc = 0;
 
     if (depth > DEPTH_MAX)
-        return note_error(m, hy_err_set(&why, -ENAMETOOLONG, "directories are nested more than %d levels deep in %s;"
-                                    " deeper files are not copied to %s", DEPTH_MAX, m->directory, m->url), &why);
+        return note_error(m,
+                          hy_err_set(&why, -ENAMETOOLONG,
+                                     "directories are nested more than %d levels deep in %s;"
+                                     " deeper files are not copied to %s",
+                                     DEPTH_MAX, m->directory, m->url),
+                          &why);
     if (!dir && full && errno == ENOENT)
         return 0;
     if (!dir)

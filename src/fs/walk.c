@@ -70,8 +70,10 @@ static int hold(struct walk *w, struct level *l, struct hy_fs_info *entry, struc
     const size_t size = size_of(entry);
 
     if (size > HELD_MAX - w->held)
-        return hy_err_set(err, -E2BIG, "the directories below %s have too many entries to walk at once; name its"
-                          " subdirectories one by one", w->top);
+        return hy_err_set(err, -E2BIG,
+                          "the directories below %s have too many entries to walk at once; name its"
+                          " subdirectories one by one",
+                          w->top);
     if (hy_array_grow(l->list, l->count) < 0)
         return hy_err_oom(err);
     l->list[l->count++] = *entry;
@@ -129,11 +131,12 @@ static int enter(struct walk *w, int links, struct hy_err *err)
     int rc;
 
     if (w->depth == DEPTH_MAX)
-        return hy_err_set(err, -ENAMETOOLONG, "directories are nested more than %u levels deep below %s; if it is on"
-                          " HDFS, its NameNode is faulty or hostile", DEPTH_MAX, w->top);
+        return hy_err_set(err, -ENAMETOOLONG,
+                          "directories are nested more than %u levels deep below %s; if it is on"
+                          " HDFS, its NameNode is faulty or hostile",
+                          DEPTH_MAX, w->top);
     if (links > w->how->links_max)
-        return hy_err_set(err, -ELOOP, "loop of links at %s in %s",
-                          w->path.len ? hy_buf_cstr(&w->path) : ".", w->top);
+        return hy_err_set(err, -ELOOP, "loop of links at %s in %s", w->path.len ? hy_buf_cstr(&w->path) : ".", w->top);
     w->levels[w->depth++] = (struct level){.path_length = w->path.len, .links = links};
     rc = list_level(w, err);
     if (rc == 0)

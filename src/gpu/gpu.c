@@ -108,8 +108,8 @@ static void on_listed(void *arg, int status, const char *said)
     if (status == 0)
         g->count = hy_gpu_visible(getenv("CUDA_VISIBLE_DEVICES"), g->devices, parse_list(said, g->devices));
     else
-        hy_warn("GPUs cannot be listed and are not used status=%d output=\"%.*s\"", status,
-                (int)strcspn(said, "\n"), said);
+        hy_warn("GPUs cannot be listed and are not used status=%d output=\"%.*s\"", status, (int)strcspn(said, "\n"),
+                said);
     wake(g);
 }
 
@@ -147,8 +147,7 @@ static char *visible_devices(const struct hy_gpu_lease *l)
     size_t n = 0;
 
     for (size_t i = 0; i < l->count; i++)
-        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", i ? "," : "",
-                              l->gpus->devices[l->devices[i]].uuid);
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", i ? "," : "", l->gpus->devices[l->devices[i]].uuid);
     return hy_asprintf("CUDA_VISIBLE_DEVICES=%s", text);
 }
 
@@ -165,8 +164,7 @@ static int add_limit_words(struct hy_gpu_lease *l, uint64_t memory)
     }
     rc = add_env(l, hy_asprintf("CUDA_MPS_PIPE_DIRECTORY=%s", hy_mps_folder(l->mps)));
     if (rc == 0) /* the only visible device is device 0 */
-        rc = add_env(l, hy_asprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%lluM",
-                                     (unsigned long long)(memory >> 20)));
+        rc = add_env(l, hy_asprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=%lluM", (unsigned long long)(memory >> 20)));
     if (rc == 0)
         rc = add_env(l, hy_asprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%g", l->share / 10.0));
     return rc;
@@ -182,7 +180,7 @@ static int add_share_words(struct hy_gpu_lease *l)
         rc = add_env(l, hy_strdup("TF_FORCE_GPU_ALLOW_GROWTH=true"));
     if (rc == 0)
         rc = add_env(l, hy_asprintf("XLA_PYTHON_CLIENT_MEM_FRACTION=%g",
-                                     l->share / (double)HY_GPU_SHARES * FRAMEWORK_PERCENT / 100));
+                                    l->share / (double)HY_GPU_SHARES * FRAMEWORK_PERCENT / 100));
     return rc;
 }
 
@@ -438,8 +436,7 @@ static void on_timer(uv_timer_t *timer)
     if (all_idle(g))
         call(&g->left, g->left_arg);
     if (somebody_waits(g) && !uv_is_active((uv_handle_t *)&g->timer))
-        uv_timer_start(&g->timer, on_timer,
-                       RETRY_MS - RETRY_SPREAD_MS + hy_rng_below(&g->rng, 2 * RETRY_SPREAD_MS), 0);
+        uv_timer_start(&g->timer, on_timer, RETRY_MS - RETRY_SPREAD_MS + hy_rng_below(&g->rng, 2 * RETRY_SPREAD_MS), 0);
 }
 
 static void wake(struct hy_gpus *g)
@@ -447,16 +444,17 @@ static void wake(struct hy_gpus *g)
     uv_timer_start(&g->timer, on_timer, 0, 0);
 }
 
-int hy_gpu_lease_new(struct hy_gpus *g, uint64_t mask, uint32_t share, const struct hy_gpu_events *events,
-                     void *arg, struct hy_gpu_lease **ret, struct hy_err *err)
+int hy_gpu_lease_new(struct hy_gpus *g, uint64_t mask, uint32_t share, const struct hy_gpu_events *events, void *arg,
+                     struct hy_gpu_lease **ret, struct hy_err *err)
 {
     size_t want = (size_t)__builtin_popcountll(mask);
     struct hy_gpu_lease *l;
 
     if (want == 0 || share == 0 || want > g->count || (share < HY_GPU_SHARES && want > 1))
-        return hy_err_set(err, -EINVAL,
-                          "it needs %zu GPUs (%u thousandths of each), and this agent has %zu: this is a bug in hopyard",
-                          want, share, g->count);
+        return hy_err_set(
+            err, -EINVAL,
+            "it needs %zu GPUs (%u thousandths of each), and this agent has %zu: this is a bug in hopyard", want, share,
+            g->count);
     l = hy_calloc(1, sizeof *l);
     if (!l)
         return hy_err_oom(err);

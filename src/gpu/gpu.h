@@ -68,8 +68,8 @@ struct hy_gpu_events {
  * others, any that are free are taken. It waits until they are available.
  * -EINVAL: more than there are; -ENOMEM.
  */
-int hy_gpu_lease_new(struct hy_gpus *g, uint64_t mask, uint32_t share, const struct hy_gpu_events *events,
-                     void *arg, struct hy_gpu_lease **ret, struct hy_err *err);
+int hy_gpu_lease_new(struct hy_gpus *g, uint64_t mask, uint32_t share, const struct hy_gpu_events *events, void *arg,
+                     struct hy_gpu_lease **ret, struct hy_err *err);
 /* Releases the lease. NULL is fine. */
 void hy_gpu_lease_free(struct hy_gpu_lease *l);
 

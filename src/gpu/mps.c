@@ -78,8 +78,7 @@ static int make_folder(struct hy_mps *m, struct hy_err *err)
     if (!m->directory && !runtime)
         return err->code;
     if (!m->directory)
-        m->directory = hy_asprintf("%s/mps-%016llx", runtime,
-                                (unsigned long long)hy_hash(m->uuid, strlen(m->uuid)));
+        m->directory = hy_asprintf("%s/mps-%016llx", runtime, (unsigned long long)hy_hash(m->uuid, strlen(m->uuid)));
     if (!m->directory)
         return hy_err_oom(err);
     rc = hy_mkdirs(m->directory, 0700);
@@ -126,8 +125,8 @@ static pid_t daemon_of(const char *directory)
     if (!path || hy_file_read(path, &text) < 0 || !hy_buf_cstr(&text))
         return 0;
     pid = (pid_t)strtol(hy_buf_cstr(&text), NULL, 10);
-    if (pid <= 1 || !hy_proc_is_alive(pid) ||
-        hy_proc_env(pid, HY_DAEMON_MARK, mark, sizeof mark) <= 0 || strcmp(mark, directory) != 0)
+    if (pid <= 1 || !hy_proc_is_alive(pid) || hy_proc_env(pid, HY_DAEMON_MARK, mark, sizeof mark) <= 0 ||
+        strcmp(mark, directory) != 0)
         return 0; /* the file outlives a killed daemon, and its PID may be another process's by now */
     return pid;
 }
@@ -246,16 +245,13 @@ static void free_environment(char **env)
     free(env);
 }
 
-static int control(struct hy_mps *m, const char *option, const char *input, hy_helper_cb done,
-                   struct hy_err *err)
+static int control(struct hy_mps *m, const char *option, const char *input, hy_helper_cb done, struct hy_err *err)
 {
     char *argv[] = {(char *)CONTROL, (char *)option, NULL};
     char **env = make_environment(m);
-    struct hy_helper_spec spec = {
-        .file = CONTROL, .argv = argv, .env = env, .input = input, .timeout_ms = CONTROL_MS};
-    int rc = env && env[0] && env[1] && env[2] && env[3]
-                 ? hy_helper_start(m->loop, &spec, done, m, &m->helper, err)
-                 : hy_err_oom(err);
+    struct hy_helper_spec spec = {.file = CONTROL, .argv = argv, .env = env, .input = input, .timeout_ms = CONTROL_MS};
+    int rc = env && env[0] && env[1] && env[2] && env[3] ? hy_helper_start(m->loop, &spec, done, m, &m->helper, err)
+                                                         : hy_err_oom(err);
 
     free_environment(env);
     return rc;

@@ -364,9 +364,15 @@ static struct hy_hdfs_rpc *connection(struct hy_hdfs_cluster *c, size_t *ret_nod
     *ret_node = n->active;
     if (!n->rpc) {
         const struct hy_hdfs_rpc_peer peer = {
-            .host = n->nodes[n->active].host, .port = n->nodes[n->active].port, .protocol = PROTOCOL,
-            .user = c->user, .real_user = n->real_user, .client_id = n->client_id,
-            .conf = c->conf, .nameservice = n->nameservice, .principal = "dfs.namenode.kerberos.principal",
+            .host = n->nodes[n->active].host,
+            .port = n->nodes[n->active].port,
+            .protocol = PROTOCOL,
+            .user = c->user,
+            .real_user = n->real_user,
+            .client_id = n->client_id,
+            .conf = c->conf,
+            .nameservice = n->nameservice,
+            .principal = "dfs.namenode.kerberos.principal",
         };
 
         n->rpc = hy_hdfs_rpc_connect(&peer, err);
@@ -432,8 +438,9 @@ static bool is_permanent(int rc)
  * retried until then; others fail, as in a safe mode that an administrator has turned on. */
 static bool is_starting(const struct hy_hdfs_rpc_call *call, const char *text)
 {
-    static const char *const writer_calls[] = {"addBlock", "abandonBlock", "complete", "fsync", "getAdditionalDatanode",
-                                             "updateBlockForPipeline", "updatePipeline"};
+    static const char *const writer_calls[] = {"addBlock",      "abandonBlock",          "complete",
+                                               "fsync",         "getAdditionalDatanode", "updateBlockForPipeline",
+                                               "updatePipeline"};
 
     for (size_t i = 0; i < HY_COUNT(writer_calls); i++)
         if (strcmp(call->method, writer_calls[i]) == 0)

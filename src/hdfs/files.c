@@ -347,13 +347,21 @@ static int hdfs_open(const char *url, enum hy_fs_open_mode mode, struct hy_fs_fi
     if (rc < 0)
         return rc;
     rc = mode == HY_FS_READ ? hy_hdfs_input_open(p.cluster, p.path, ret, err)
-                           : hy_hdfs_output_open(p.cluster, p.path, mode, ret, err);
+                            : hy_hdfs_output_open(p.cluster, p.path, mode, ret, err);
     return rc < 0 ? failed(err, rc, mode == HY_FS_READ ? "read" : "write", url) : 0;
 }
 
 static const struct hy_fs_backend hdfs = {
-    .stat = hdfs_stat, .list = hdfs_list, .mkdirs = hdfs_mkdirs, .remove = hdfs_remove, .rename = hdfs_rename,
-    .chmod = hdfs_chmod, .chown = hdfs_chown, .access = hdfs_access, .usage = hdfs_usage, .space = hdfs_space,
+    .stat = hdfs_stat,
+    .list = hdfs_list,
+    .mkdirs = hdfs_mkdirs,
+    .remove = hdfs_remove,
+    .rename = hdfs_rename,
+    .chmod = hdfs_chmod,
+    .chown = hdfs_chown,
+    .access = hdfs_access,
+    .usage = hdfs_usage,
+    .space = hdfs_space,
     .open = hdfs_open,
 };
 

@@ -122,9 +122,10 @@ static int check_map(const struct input *in, const Hdfs__LocatedBlocks *l, struc
     if (last && at < last->offset + last->b->numbytes)
         at = last->offset + last->b->numbytes;
     if (l->filelength > at)
-        return hy_err_set(err, -EPROTO, "the NameNode reports %s as %llu bytes, but lists blocks for only %llu;"
-                          " it is faulty or hostile", in->path, (unsigned long long)l->filelength,
-                          (unsigned long long)at);
+        return hy_err_set(err, -EPROTO,
+                          "the NameNode reports %s as %llu bytes, but lists blocks for only %llu;"
+                          " it is faulty or hostile",
+                          in->path, (unsigned long long)l->filelength, (unsigned long long)at);
     if (l->fileencryptioninfo)
         return hy_err_set(err, -ENOTSUP, "%s is in an encryption zone; hopyard cannot read such files", in->path);
     return 0;
@@ -344,7 +345,10 @@ static int open_stream(struct input *in, const struct range *t, bool has_others,
     if (!reader)
         return hy_err_oom(err);
     *ret = (struct stream){
-        .reader = reader, .map = t->map, .at = t->block->offset + t->from, .end = t->block->offset + t->to,
+        .reader = reader,
+        .map = t->map,
+        .at = t->block->offset + t->from,
+        .end = t->block->offset + t->to,
     };
     return 0;
 }
@@ -377,7 +381,7 @@ static bool take_stream(struct input *in, uint64_t offset, struct stream *ret)
         in->ahead = (struct stream){0};
     }
     is_usable = in->stream.reader && in->stream.at <= offset && offset - in->stream.at <= SKIP_MAX &&
-               offset < in->stream.end;
+                offset < in->stream.end;
     if (is_usable) {
         *ret = in->stream;
         in->stream = (struct stream){0};
@@ -478,8 +482,10 @@ static int64_t try_read(struct input *in, uint8_t *into, size_t n, uint64_t offs
     t.node = t.block ? choose(in, t.block, &has_others) : NULL;
     if (!t.node) {
         if (!t.block || t.block->n_locs == 0)
-            hy_err_set(err, -ENODATA, "no DataNode has the block at byte %llu of %s; they are unreachable, or"
-                       " the block is lost (hdfs fsck %s)", (unsigned long long)offset, in->path, in->path);
+            hy_err_set(err, -ENODATA,
+                       "no DataNode has the block at byte %llu of %s; they are unreachable, or"
+                       " the block is lost (hdfs fsck %s)",
+                       (unsigned long long)offset, in->path, in->path);
         map_unref(in, t.map);
         return 0;
     }
@@ -645,8 +651,8 @@ int hy_hdfs_input_open(struct hy_hdfs_cluster *c, const char *path, struct hy_fs
             *err = in->map->unknown;
     }
     if (rc == 0 && in->map->response->locations->ecpolicy) {
-        in->striped =
-            hy_hdfs_striped_reader_new(c, in->map->response->locations->ecpolicy, read_timeout_ms(in, true), err);
+        in->striped = hy_hdfs_striped_reader_new(c, in->map->response->locations->ecpolicy, read_timeout_ms(in, true),
+                                                 err);
         rc = in->striped ? 0 : -ENOTSUP;
     }
     if (rc < 0) {

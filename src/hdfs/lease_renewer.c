@@ -22,7 +22,9 @@ static struct {
     struct hy_hdfs_lease *busy; /* its heartbeat is running */
     bool is_running;
 } renewer = {
-    .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .all = {&renewer.all, &renewer.all},
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .changed = PTHREAD_COND_INITIALIZER,
+    .all = {&renewer.all, &renewer.all},
 };
 
 void hy_hdfs_lease_renewer_forked(void)

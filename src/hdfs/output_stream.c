@@ -173,8 +173,10 @@ static int complete(struct output *out, struct hy_err *err)
         if (rc < 0 || response->result)
             return rc;
         if (hy_clock_ms() > end)
-            return hy_err_set(err, -ETIMEDOUT, "its last block was written, but no DataNode has reported it to the"
-                              " NameNode within %d s", COMPLETE_MS / 1000);
+            return hy_err_set(err, -ETIMEDOUT,
+                              "its last block was written, but no DataNode has reported it to the"
+                              " NameNode within %d s",
+                              COMPLETE_MS / 1000);
         if (hy_hdfs_sock_sleep(wait) < 0)
             return hy_err_set(err, -EINTR, "interrupted");
         wait = 2 * wait > 1000 ? 1000 : 2 * wait;
@@ -408,7 +410,10 @@ static int output_close(struct hy_fs_file *f, struct hy_err *err)
 }
 
 static const struct hy_fs_file_ops output_ops = {
-    .size = output_size, .write = output_write, .flush = output_flush, .close = output_close,
+    .size = output_size,
+    .write = output_write,
+    .flush = output_flush,
+    .close = output_close,
 };
 
 /* ---- opening ----------------------------------------------------------------------- */

@@ -30,7 +30,9 @@ static int set_slice(int fd)
     const struct timeval slice = {.tv_usec = SLICE_MS * 1000};
 
     return setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof(slice)) < 0 ||
-           setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &slice, sizeof(slice)) < 0 ? -errno : 0;
+                   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &slice, sizeof(slice)) < 0
+               ? -errno
+               : 0;
 }
 
 static int set_up(int fd)
@@ -237,7 +239,8 @@ static size_t take_fds(struct msghdr *m, int *fds, size_t most)
 
     for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
         const size_t there = c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS
-                             ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
+                                 ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int)
+                                 : 0;
 
         for (size_t i = 0; i < there; i++) {
             int fd;

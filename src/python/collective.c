@@ -100,10 +100,8 @@ PyObject *hy_py_group_leave(PyObject *module, PyObject *ignored)
 {
     (void)module;
     (void)ignored;
-    Py_BEGIN_ALLOW_THREADS
-    hy_current_group_leave();
-    Py_END_ALLOW_THREADS
-    reap_orphans(); /* all have completed now */
+    Py_BEGIN_ALLOW_THREADS hy_current_group_leave();
+    Py_END_ALLOW_THREADS reap_orphans(); /* all have completed now */
     return Py_NewRef(Py_None);
 }
 
@@ -229,7 +227,7 @@ static int check_size(const struct ticket *t, size_t view_index, const struct hy
 
 /* 0, or -1 with an exception. `arrays`, `outs` (or None) and `shapes` are sequences of the same length. */
 static int set_tensors(struct ticket *t, struct hy_tensor *tensors, size_t count, PyObject *arrays, PyObject *outs,
-                        PyObject *shapes, enum hy_type type)
+                       PyObject *shapes, enum hy_type type)
 {
     for (size_t i = 0; i < count; i++) {
         PyObject *array = PySequence_GetItem(arrays, (Py_ssize_t)i), *shape = PySequence_GetItem(shapes, (Py_ssize_t)i);
@@ -254,8 +252,7 @@ static void finish(struct ticket *t, int64_t *ret_result, struct hy_err *err)
     int64_t number = t->number;
 
     t->number = 0;
-    Py_BEGIN_ALLOW_THREADS
-    g = hy_current_group_hold();
+    Py_BEGIN_ALLOW_THREADS g = hy_current_group_hold();
     *ret_result = g ? hy_group_wait(g, number, err) : -ECONNABORTED;
     if (g)
         hy_current_group_release();
@@ -318,14 +315,11 @@ static int wait_interruptibly(const struct ticket *t)
     int over;
 
     do {
-        Py_BEGIN_ALLOW_THREADS
-        g = hy_current_group_hold();
+        Py_BEGIN_ALLOW_THREADS g = hy_current_group_hold();
         over = g ? hy_group_await(g, t->number, SIGNAL_CHECK_MS) : 1;
         if (g)
             hy_current_group_release();
-        Py_END_ALLOW_THREADS
-        if (!over && PyErr_CheckSignals() < 0)
-            return -1;
+        Py_END_ALLOW_THREADS if (!over && PyErr_CheckSignals() < 0) return -1;
     } while (!over);
     return 0;
 }
@@ -523,11 +517,9 @@ PyObject *hy_py_group_set_add(PyObject *module, PyObject *ranks)
     g = hold_group(state);
     if (!g)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    number = hy_group_set_add(g, members, count, &err);
+    Py_BEGIN_ALLOW_THREADS number = hy_group_set_add(g, members, count, &err);
     hy_current_group_release();
-    Py_END_ALLOW_THREADS
-    return number < 0 ? raise_group(state, &err) : PyLong_FromLongLong(number);
+    Py_END_ALLOW_THREADS return number < 0 ? raise_group(state, &err) : PyLong_FromLongLong(number);
 }
 
 PyObject *hy_py_group_set_remove(PyObject *module, PyObject *arg)
@@ -540,11 +532,9 @@ PyObject *hy_py_group_set_remove(PyObject *module, PyObject *arg)
 
     if (!g)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_group_set_remove(g, set < HY_SETS_MAX ? (uint32_t)set : HY_SETS_MAX, &err);
+    Py_BEGIN_ALLOW_THREADS rc = hy_group_set_remove(g, set < HY_SETS_MAX ? (uint32_t)set : HY_SETS_MAX, &err);
     hy_current_group_release();
-    Py_END_ALLOW_THREADS
-    return rc < 0 ? raise_group(state, &err) : Py_NewRef(Py_None);
+    Py_END_ALLOW_THREADS return rc < 0 ? raise_group(state, &err) : Py_NewRef(Py_None);
 }
 
 PyObject *hy_py_group_set_members(PyObject *module, PyObject *arg)

@@ -22,8 +22,10 @@
 
 /* Why a call returned fewer rows than requested, by event. */
 static const char *const REASON_FULL = "";
-static const char *const REASONS[] = {[HY_CONSUMER_PARTITION] = "partition", [HY_CONSUMER_END] = "end",
-                                   [HY_CONSUMER_OTHER] = "other", [HY_CONSUMER_TIMEOUT] = "timeout"};
+static const char *const REASONS[] = {[HY_CONSUMER_PARTITION] = "partition",
+                                      [HY_CONSUMER_END] = "end",
+                                      [HY_CONSUMER_OTHER] = "other",
+                                      [HY_CONSUMER_TIMEOUT] = "timeout"};
 
 struct hub {
     PyObject object;
@@ -74,15 +76,12 @@ static int enter(struct hub *h, bool takes_rows)
     if (has_entered(h))
         return raise_value_error(BUSY);
     do {
-        Py_BEGIN_ALLOW_THREADS
-        rc = hy_consumer_enter(h->consumer, takes_rows, HY_PY_WAIT_SLICE_MS);
+        Py_BEGIN_ALLOW_THREADS rc = hy_consumer_enter(h->consumer, takes_rows, HY_PY_WAIT_SLICE_MS);
         Py_END_ALLOW_THREADS
     } while (rc == -EAGAIN && PyErr_CheckSignals() == 0);
     if (rc == 0)
         h->entries[takes_rows] = (struct entry){PyThread_get_thread_ident(), true};
-    return rc == 0         ? 0
-           : rc == -EAGAIN ? -1
-                           : raise_value_error(rc == -EBUSY ? BUSY : "the hub is closed");
+    return rc == 0 ? 0 : rc == -EAGAIN ? -1 : raise_value_error(rc == -EBUSY ? BUSY : "the hub is closed");
 }
 
 static int raise_hub_error(const struct hub *h, int rc)
@@ -169,13 +168,9 @@ static const char *next_message(struct hub *h, const struct take_args *r, int *r
     r->queue->accepts_pickles = r->accepts_pickles;
     do {
         slice = hy_py_wait_ms(r->end);
-        Py_BEGIN_ALLOW_THREADS
-        rc = hy_consumer_next(h->consumer, r->queue, r->stop_at_partition, r->other, slice);
-        Py_END_ALLOW_THREADS
-        if (PyErr_CheckSignals() < 0)
-            *ret = -1;
-        else if (rc < 0)
-            *ret = raise_hub_error(h, rc);
+        Py_BEGIN_ALLOW_THREADS rc = hy_consumer_next(h->consumer, r->queue, r->stop_at_partition, r->other, slice);
+        Py_END_ALLOW_THREADS if (PyErr_CheckSignals() < 0) *ret = -1;
+        else if (rc < 0) *ret = raise_hub_error(h, rc);
     } while (*ret == 0 && rc == HY_CONSUMER_TIMEOUT && slice > 0);
     return *ret < 0 || rc == HY_CONSUMER_ROWS ? NULL : REASONS[rc];
 }
@@ -401,7 +396,7 @@ static PyObject *hub_next_shape(PyObject *self, PyObject *args, PyObject *kwargs
     b = r.queue->cursor.batch;
     if (rc == 0)
         made = reason ? Py_BuildValue("s[]s", "", reason)
-                   : Py_BuildValue("s#Ns", b->schema, (Py_ssize_t)b->schema_n, column_types(b), REASON_FULL);
+                      : Py_BuildValue("s#Ns", b->schema, (Py_ssize_t)b->schema_n, column_types(b), REASON_FULL);
     if (leave(h, true) < 0)
         Py_CLEAR(made);
     return made;
@@ -509,11 +504,8 @@ static int send_results(void *context, const struct hy_batch *b)
     int rc;
 
     while ((rc = hy_feed_hub_put(c->hub, g->feeder, b, &needed)) == 0) {
-        Py_BEGIN_ALLOW_THREADS
-        rc = hy_feed_hub_wait_for_space(c->hub, g->feeder, needed, HY_PY_WAIT_SLICE_MS);
-        Py_END_ALLOW_THREADS
-        if (PyErr_CheckSignals() < 0)
-            return -1;
+        Py_BEGIN_ALLOW_THREADS rc = hy_feed_hub_wait_for_space(c->hub, g->feeder, needed, HY_PY_WAIT_SLICE_MS);
+        Py_END_ALLOW_THREADS if (PyErr_CheckSignals() < 0) return -1;
         if (rc < 0 || c->is_interrupted)
             break;
     }
@@ -686,11 +678,8 @@ static PyObject *hub_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static void close_and_unref(struct hub *h)
 {
     hy_consumer_interrupt(h->consumer);
-    Py_BEGIN_ALLOW_THREADS
-    while (hy_consumer_enter(h->consumer, false, HY_PY_WAIT_SLICE_MS) == -EAGAIN)
-        continue;
-    Py_END_ALLOW_THREADS
-    discard_and_close(h);
+    Py_BEGIN_ALLOW_THREADS while (hy_consumer_enter(h->consumer, false, HY_PY_WAIT_SLICE_MS) == -EAGAIN) continue;
+    Py_END_ALLOW_THREADS discard_and_close(h);
     hy_consumer_leave(h->consumer, false);
     for (size_t i = 0; i < h->streams_count; i++)
         hy_batch_stream_free(h->streams[i]);

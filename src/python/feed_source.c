@@ -109,10 +109,8 @@ static int wait_once(struct source *s, size_t need, int timeout_ms, bool *ret_ov
 {
     int rc;
 
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_feed_source_wait(s->source, need, timeout_ms);
-    Py_END_ALLOW_THREADS
-    *ret_over = rc == -ESHUTDOWN;
+    Py_BEGIN_ALLOW_THREADS rc = hy_feed_source_wait(s->source, need, timeout_ms);
+    Py_END_ALLOW_THREADS *ret_over = rc == -ESHUTDOWN;
     if (rc < 0)
         return check_result(s, rc);
     if (rc & HY_FEED_SOURCE_RESULTS && take_results(s) < 0)
@@ -126,8 +124,10 @@ static int raise_timeout(struct source *s)
 
     s->timed_out = true;
     snprintf(seconds, sizeof seconds, "%g", s->timeout_s);
-    hy_py_error(state_of(s), "the process at '%U' has taken no rows, or given no results, for %s s; raise "
-                "feed_timeout, or look at its log", s->name, seconds);
+    hy_py_error(state_of(s),
+                "the process at '%U' has taken no rows, or given no results, for %s s; raise "
+                "feed_timeout, or look at its log",
+                s->name, seconds);
     return -1;
 }
 
@@ -223,7 +223,7 @@ static PyObject *source_end_partition(PyObject *self, PyObject *ignored)
 /* Sends up to *step rows from *at on, which advances; halves *step when they are too large. As send_batch, or -Exxx
  * below -1. */
 static int put_arrow_rows(struct source *s, const struct ArrowSchema *schema, const struct ArrowArray *array,
-                     const struct hy_buf *text, int64_t *at, int64_t *step)
+                          const struct hy_buf *text, int64_t *at, int64_t *step)
 {
     const int64_t rows = *step < array->length - *at ? *step : array->length - *at;
     const size_t limit = hy_feed_source_batch_max(s->source) / 4;
@@ -336,11 +336,8 @@ static PyObject *source_wait_until_taken(PyObject *self, PyObject *ignored)
     while (!s->is_shut_down && rc == 0) {
         const int slice = hy_py_wait_ms(end);
 
-        Py_BEGIN_ALLOW_THREADS
-        rc = hy_feed_source_wait_until_taken(s->source, slice);
-        Py_END_ALLOW_THREADS
-        if (rc == 0 && PyErr_CheckSignals() < 0)
-            return finish_call(s, -1);
+        Py_BEGIN_ALLOW_THREADS rc = hy_feed_source_wait_until_taken(s->source, slice);
+        Py_END_ALLOW_THREADS if (rc == 0 && PyErr_CheckSignals() < 0) return finish_call(s, -1);
         if (rc == 0 && slice == 0)
             return finish_call(s, raise_timeout(s));
         rc = rc < 0 ? check_result(s, rc) : rc;
@@ -497,8 +494,9 @@ PyObject *hy_py_source_type(PyObject *module)
         {Py_tp_dealloc, source_dealloc},
         {Py_tp_methods, methods},
         {Py_tp_getset, getters},
-        {Py_tp_doc, (void *)"Source(name, queue='input', results=False, size=16 MiB, patience=-1): sends rows to the Hub "
-                            "of that name. `patience` is the timeout of calls in seconds."},
+        {Py_tp_doc,
+         (void *)"Source(name, queue='input', results=False, size=16 MiB, patience=-1): sends rows to the Hub "
+                 "of that name. `patience` is the timeout of calls in seconds."},
         {0, NULL},
     };
     static PyType_Spec spec = {

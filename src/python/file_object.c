@@ -55,10 +55,8 @@ static int close_now(struct file *f)
     struct hy_err err = {0};
     int rc;
 
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_fs_close(file, &err);
-    Py_END_ALLOW_THREADS
-    return hy_py_file_check(state_of((PyObject *)f), rc, &err, f->url);
+    Py_BEGIN_ALLOW_THREADS rc = hy_fs_close(file, &err);
+    Py_END_ALLOW_THREADS return hy_py_file_check(state_of((PyObject *)f), rc, &err, f->url);
 }
 
 /* 0, or -1 with an exception set: that of the call, or of a close that was deferred until its end. */
@@ -108,10 +106,8 @@ static int open_file(struct file *f, enum hy_fs_open_mode how)
     int rc;
 
     f->is_input = how == HY_FS_READ;
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_fs_open(url, how, &f->file, &err);
-    Py_END_ALLOW_THREADS
-    return hy_py_file_check(state_of((PyObject *)f), rc, &err, f->url);
+    Py_BEGIN_ALLOW_THREADS rc = hy_fs_open(url, how, &f->file, &err);
+    Py_END_ALLOW_THREADS return hy_py_file_check(state_of((PyObject *)f), rc, &err, f->url);
 }
 
 static PyObject *file_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -171,10 +167,8 @@ static Py_ssize_t read_at(struct file *f, void *into, Py_ssize_t n, Py_ssize_t o
 
     if (check_offset(offset) < 0 || enter(f) < 0)
         return -1;
-    Py_BEGIN_ALLOW_THREADS
-    got = hy_fs_pread(f->file, into, (size_t)n, (uint64_t)offset, &err);
-    Py_END_ALLOW_THREADS
-    return leave(f, got, &err) < 0 ? -1 : (Py_ssize_t)got;
+    Py_BEGIN_ALLOW_THREADS got = hy_fs_pread(f->file, into, (size_t)n, (uint64_t)offset, &err);
+    Py_END_ALLOW_THREADS return leave(f, got, &err) < 0 ? -1 : (Py_ssize_t)got;
 }
 
 /* The size of the buffer: at most the rest of the file. A file without a size, as in /proc, is read as requested. */
@@ -233,10 +227,8 @@ static int write_all(struct file *f, const Py_buffer *buffer)
 
     if (enter(f) < 0)
         return -1;
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_fs_write(f->file, buffer->buf, (size_t)buffer->len, &err);
-    Py_END_ALLOW_THREADS
-    return leave(f, rc, &err);
+    Py_BEGIN_ALLOW_THREADS rc = hy_fs_write(f->file, buffer->buf, (size_t)buffer->len, &err);
+    Py_END_ALLOW_THREADS return leave(f, rc, &err);
 }
 
 static PyObject *file_write(PyObject *self, PyObject *args)
@@ -260,10 +252,8 @@ static PyObject *file_flush(PyObject *self, PyObject *args, PyObject *kwargs)
 
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|p:flush", (char **)names, &to_disk) || enter(f) < 0)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_fs_flush(f->file, to_disk, &err);
-    Py_END_ALLOW_THREADS
-    return leave(f, rc, &err) < 0 ? NULL : Py_NewRef(Py_None);
+    Py_BEGIN_ALLOW_THREADS rc = hy_fs_flush(f->file, to_disk, &err);
+    Py_END_ALLOW_THREADS return leave(f, rc, &err) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 /* ---- the type ----------------------------------------------------------------- */

@@ -112,10 +112,10 @@ PyObject *hy_py_fs_stat(PyObject *module, PyObject *arg)
     if (!PyUnicode_FSConverter(arg, &url))
         return NULL;
     text = PyBytes_AsString(url);
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_fs_stat(text, &info, &err);
-    Py_END_ALLOW_THREADS
-    return hy_py_file_check(state_of(module), rc, &err, url) < 0 ? NULL : to_info(state_of(module), &info);
+    Py_BEGIN_ALLOW_THREADS rc = hy_fs_stat(text, &info, &err);
+    Py_END_ALLOW_THREADS return hy_py_file_check(state_of(module), rc, &err, url) < 0
+        ? NULL
+        : to_info(state_of(module), &info);
 }
 
 PyObject *hy_py_fs_usage(PyObject *module, PyObject *arg)
@@ -129,11 +129,8 @@ PyObject *hy_py_fs_usage(PyObject *module, PyObject *arg)
     if (!PyUnicode_FSConverter(arg, &url))
         return NULL;
     text = PyBytes_AsString(url);
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_fs_usage(text, &usage, &err);
-    Py_END_ALLOW_THREADS
-    if (hy_py_file_check(state_of(module), rc, &err, url) < 0)
-        return NULL;
+    Py_BEGIN_ALLOW_THREADS rc = hy_fs_usage(text, &usage, &err);
+    Py_END_ALLOW_THREADS if (hy_py_file_check(state_of(module), rc, &err, url) < 0) return NULL;
     return to_numbers(state_of(module)->file_types[HY_PY_FILE_USAGE],
                       (uint64_t[]){usage.bytes, usage.files, usage.directories, usage.stored}, 4);
 }
@@ -149,11 +146,8 @@ PyObject *hy_py_fs_room(PyObject *module, PyObject *arg)
     if (!PyUnicode_FSConverter(arg, &url))
         return NULL;
     text = PyBytes_AsString(url);
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_fs_space(text, &room, &err);
-    Py_END_ALLOW_THREADS
-    if (hy_py_file_check(state_of(module), rc, &err, url) < 0)
-        return NULL;
+    Py_BEGIN_ALLOW_THREADS rc = hy_fs_space(text, &room, &err);
+    Py_END_ALLOW_THREADS if (hy_py_file_check(state_of(module), rc, &err, url) < 0) return NULL;
     return to_numbers(state_of(module)->file_types[HY_PY_FILE_ROOM], (uint64_t[]){room.capacity, room.used, room.free},
                       3);
 }
@@ -169,11 +163,8 @@ PyObject *hy_py_fs_access(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "O&i:access", PyUnicode_FSConverter, &url, &how))
         return NULL;
     text = PyBytes_AsString(url);
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_fs_access(text, how, &err);
-    Py_END_ALLOW_THREADS
-    if (rc == -EACCES || rc == -EROFS)
-        return PyErr_Occurred() ? NULL : PyBool_FromLong(0);
+    Py_BEGIN_ALLOW_THREADS rc = hy_fs_access(text, how, &err);
+    Py_END_ALLOW_THREADS if (rc == -EACCES || rc == -EROFS) return PyErr_Occurred() ? NULL : PyBool_FromLong(0);
     return hy_py_file_check(state_of(module), rc, &err, url) < 0 ? NULL : PyBool_FromLong(1);
 }
 
@@ -228,10 +219,10 @@ PyObject *hy_py_fs_list(PyObject *module, PyObject *arg)
     if (!PyUnicode_FSConverter(arg, &url))
         return NULL;
     text = PyBytes_AsString(url);
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_fs_list(text, keep_entry, &entries, &err);
-    Py_END_ALLOW_THREADS
-    return hy_py_file_check(state_of(module), rc, &err, url) < 0 ? NULL : to_list(state_of(module), &entries);
+    Py_BEGIN_ALLOW_THREADS rc = hy_fs_list(text, keep_entry, &entries, &err);
+    Py_END_ALLOW_THREADS return hy_py_file_check(state_of(module), rc, &err, url) < 0
+        ? NULL
+        : to_list(state_of(module), &entries);
 }
 
 static int keep_url(void *arg, const char *url, const struct hy_fs_info *info, struct hy_err *err)
@@ -264,10 +255,8 @@ PyObject *hy_py_fs_glob(PyObject *module, PyObject *arg)
     if (!PyUnicode_FSConverter(arg, &pattern))
         return NULL;
     text = PyBytes_AsString(pattern);
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_fs_glob(text, keep_url, &urls, &err);
-    Py_END_ALLOW_THREADS
-    return hy_py_file_check(state_of(module), rc, &err, pattern) < 0 ? NULL : to_texts(&urls);
+    Py_BEGIN_ALLOW_THREADS rc = hy_fs_glob(text, keep_url, &urls, &err);
+    Py_END_ALLOW_THREADS return hy_py_file_check(state_of(module), rc, &err, pattern) < 0 ? NULL : to_texts(&urls);
 }
 
 /* ---- changes ---------------------------------------------------------------------- */
@@ -283,10 +272,8 @@ PyObject *hy_py_fs_mkdirs(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "O&|I:mkdirs", PyUnicode_FSConverter, &url, &mode))
         return NULL;
     text = PyBytes_AsString(url);
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_fs_mkdirs(text, mode, &err);
-    Py_END_ALLOW_THREADS
-    return none_or_error(module, rc, &err, url);
+    Py_BEGIN_ALLOW_THREADS rc = hy_fs_mkdirs(text, mode, &err);
+    Py_END_ALLOW_THREADS return none_or_error(module, rc, &err, url);
 }
 
 PyObject *hy_py_fs_remove(PyObject *module, PyObject *args)
@@ -299,10 +286,8 @@ PyObject *hy_py_fs_remove(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "O&|p:remove", PyUnicode_FSConverter, &url, &recursive))
         return NULL;
     text = PyBytes_AsString(url);
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_fs_remove(text, recursive, &err);
-    Py_END_ALLOW_THREADS
-    return none_or_error(module, rc, &err, url);
+    Py_BEGIN_ALLOW_THREADS rc = hy_fs_remove(text, recursive, &err);
+    Py_END_ALLOW_THREADS return none_or_error(module, rc, &err, url);
 }
 
 PyObject *hy_py_fs_rename(PyObject *module, PyObject *args)
@@ -316,10 +301,8 @@ PyObject *hy_py_fs_rename(PyObject *module, PyObject *args)
         return NULL;
     source = PyBytes_AsString(from);
     target = PyBytes_AsString(to);
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_fs_rename(source, target, replace, &err);
-    Py_END_ALLOW_THREADS
-    return none_or_error(module, rc, &err, rc == -EEXIST ? to : from);
+    Py_BEGIN_ALLOW_THREADS rc = hy_fs_rename(source, target, replace, &err);
+    Py_END_ALLOW_THREADS return none_or_error(module, rc, &err, rc == -EEXIST ? to : from);
 }
 
 PyObject *hy_py_fs_chmod(PyObject *module, PyObject *args)
@@ -333,10 +316,8 @@ PyObject *hy_py_fs_chmod(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "O&I:chmod", PyUnicode_FSConverter, &url, &mode))
         return NULL;
     text = PyBytes_AsString(url);
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_fs_chmod(text, mode, &err);
-    Py_END_ALLOW_THREADS
-    return none_or_error(module, rc, &err, url);
+    Py_BEGIN_ALLOW_THREADS rc = hy_fs_chmod(text, mode, &err);
+    Py_END_ALLOW_THREADS return none_or_error(module, rc, &err, url);
 }
 
 PyObject *hy_py_fs_chown(PyObject *module, PyObject *args)
@@ -349,10 +330,8 @@ PyObject *hy_py_fs_chown(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "O&zz:chown", PyUnicode_FSConverter, &url, &owner, &group))
         return NULL;
     text = PyBytes_AsString(url);
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_fs_chown(text, owner, group, &err);
-    Py_END_ALLOW_THREADS
-    return none_or_error(module, rc, &err, url);
+    Py_BEGIN_ALLOW_THREADS rc = hy_fs_chown(text, owner, group, &err);
+    Py_END_ALLOW_THREADS return none_or_error(module, rc, &err, url);
 }
 
 /* hy_fs_on_wait is not called for local files. */
@@ -378,10 +357,8 @@ PyObject *hy_py_fs_copy(PyObject *module, PyObject *args)
     how.recursive = recursive;
     source = PyBytes_AsString(from);
     target = PyBytes_AsString(to);
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_fs_copy(source, target, &how, &err);
-    Py_END_ALLOW_THREADS
-    return none_or_error(module, rc, &err, rc == -EEXIST ? to : from);
+    Py_BEGIN_ALLOW_THREADS rc = hy_fs_copy(source, target, &how, &err);
+    Py_END_ALLOW_THREADS return none_or_error(module, rc, &err, rc == -EEXIST ? to : from);
 }
 
 PyObject *hy_py_fs_join(PyObject *module, PyObject *args)

@@ -35,8 +35,7 @@ int hy_fork_request_receive(struct hy_fork_request *r, int socket)
         char room[CMSG_SPACE(HY_FORK_REQUEST_FDS_MAX * sizeof(int))];
     } control;
     struct iovec io = {.iov_base = r->word, .iov_len = sizeof r->word - 1};
-    struct msghdr m = {
-        .msg_iov = &io, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     ssize_t n;
 
     *r = (struct hy_fork_request){0};
@@ -122,7 +121,6 @@ int hy_fork_request_read(struct hy_fork_request *r, struct hy_err *err)
     if (rc < 0)
         return hy_err_sys(err, rc, "cannot read the request for a trial");
     if (hy_fork_request_parse(r, (const char *)hy_buf_bytes(&r->payload), r->payload.len) < 0)
-        return hy_err_set(err, -EPROTO,
-                          "invalid request for a trial; is the agent of another version?");
+        return hy_err_set(err, -EPROTO, "invalid request for a trial; is the agent of another version?");
     return 0;
 }

@@ -69,8 +69,7 @@ static bool is_jemalloc_thread(int tid)
 
     hy_buf_init(&name, 64);
     snprintf(path, sizeof path, "/proc/self/task/%d/comm", tid);
-    return hy_file_read(path, &name) == 0 && name.len >= 11 &&
-           memcmp(hy_buf_bytes(&name), "jemalloc_bg", 11) == 0;
+    return hy_file_read(path, &name) == 0 && name.len >= 11 && memcmp(hy_buf_bytes(&name), "jemalloc_bg", 11) == 0;
 }
 
 static void close_directory(DIR **directory)
@@ -137,7 +136,8 @@ static int open_server(struct hy_py_fork_server *s, int socket, struct hy_err *e
 
     *s = (struct hy_py_fork_server){.socket = socket, .agent = agent ? atoi(agent) : 0};
     if (s->agent <= 1)
-        return hy_err_set(err, -EINVAL, "HOPYARD_AGENT is not the process id of an agent; only agents start fork "
+        return hy_err_set(err, -EINVAL,
+                          "HOPYARD_AGENT is not the process id of an agent; only agents start fork "
                           "servers");
     if (null < 0 || HY_SYS(dup2(null, STDIN_FILENO)) < 0)
         return hy_err_sys(err, -errno, "cannot redirect standard input to /dev/null");
@@ -174,8 +174,7 @@ static int check_threads(struct hy_err *err)
     if (n < 0)
         return hy_err_sys(err, n, "cannot count the threads of the fork server");
     if (n > 1)
-        return hy_err_set(err, -ENOTSUP,
-                          "the fork server has %d threads, so this trial starts in a new interpreter",
+        return hy_err_set(err, -ENOTSUP, "the fork server has %d threads, so this trial starts in a new interpreter",
                           n);
     return 0;
 }
@@ -254,8 +253,7 @@ static int wait_for_request(const struct hy_py_fork_server *s, struct hy_fork_re
     do {
         if (PyErr_CheckSignals() < 0)
             return -1;
-        Py_BEGIN_ALLOW_THREADS
-        rc = hy_fork_request_receive(r, s->socket);
+        Py_BEGIN_ALLOW_THREADS rc = hy_fork_request_receive(r, s->socket);
         Py_END_ALLOW_THREADS
     } while (rc == -EINTR);
     if (rc < 0) {

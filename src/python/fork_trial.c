@@ -87,8 +87,7 @@ static void register_rseq(void)
 
     if (!offset || !size || !*size) /* glibc before 2.35, or disabled by a tunable */
         return;
-    syscall(SYS_rseq, (char *)__builtin_thread_pointer() + *offset, *size > RSEQ_SIZE ? *size : RSEQ_SIZE, 0,
-            RSEQ_SIG);
+    syscall(SYS_rseq, (char *)__builtin_thread_pointer() + *offset, *size > RSEQ_SIZE ? *size : RSEQ_SIZE, 0, RSEQ_SIG);
 #endif
 }
 

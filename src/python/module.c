@@ -45,8 +45,7 @@ static int module_exec(PyObject *module)
 {
     struct hy_py_state *state = PyModule_GetState(module);
 
-    state->error =
-        PyErr_NewExceptionWithDoc("hopyard.Error", "The base of all errors of hopyard.", NULL, NULL);
+    state->error = PyErr_NewExceptionWithDoc("hopyard.Error", "The base of all errors of hopyard.", NULL, NULL);
     if (!state->error || PyModule_AddObjectRef(module, "Error", state->error) < 0)
         return -1;
     state->group_error = PyErr_NewExceptionWithDoc(

@@ -110,6 +110,6 @@ PyObject *hy_py_search_type(PyObject *module);
  * exception set; the caller frees the space in any case.
  */
 int hy_py_search_space(const struct hy_py_state *state, PyObject *mapping, int grid, struct hy_space *space,
-                PyObject **ret_choices);
+                       PyObject **ret_choices);
 
 #endif

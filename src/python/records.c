@@ -122,10 +122,8 @@ static PyObject *examples_next(PyObject *self, PyObject *ignored)
         return NULL;
     }
     e->is_busy = true;
-    Py_BEGIN_ALLOW_THREADS
-    rc = read_batch(e, &err);
-    Py_END_ALLOW_THREADS
-    e->is_busy = false;
+    Py_BEGIN_ALLOW_THREADS rc = read_batch(e, &err);
+    Py_END_ALLOW_THREADS e->is_busy = false;
     if (hy_py_file_check(state_of(self), rc, &err, e->url) < 0)
         return NULL;
     return e->columns.rows ? Py_BuildValue("(KN)", (unsigned long long)e->columns.rows, column_list(state_of(self), e))
@@ -190,10 +188,8 @@ static PyObject *examples_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     e->is_sequence = is_sequence;
     e->has_presence = has_presence;
     e->is_raw = is_raw;
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_records_open(PyBytes_AsString(url), &file, &err);
-    Py_END_ALLOW_THREADS
-    e->file = file;
+    Py_BEGIN_ALLOW_THREADS rc = hy_records_open(PyBytes_AsString(url), &file, &err);
+    Py_END_ALLOW_THREADS e->file = file;
     if (hy_py_file_check(state_of(self), rc, &err, url) < 0)
         Py_CLEAR(self);
     return self;
@@ -310,8 +306,10 @@ static int add_column(struct hy_columns *c, PyObject *tuple, uint64_t rows)
     if (rc == 0)
         return 0;
     if (rc == -EINVAL)
-        PyErr_Format(PyExc_ValueError, "the column '%s' is inconsistent: its offsets must start at 0, not decrease, "
-                     "and end at the number of values", name);
+        PyErr_Format(PyExc_ValueError,
+                     "the column '%s' is inconsistent: its offsets must start at 0, not decrease, "
+                     "and end at the number of values",
+                     name);
     else
         PyErr_NoMemory();
     return -1;
@@ -352,10 +350,8 @@ PyObject *hy_py_write_examples(PyObject *module, PyObject *args)
     for (Py_ssize_t i = 0; i < PyList_Size(list) && rc == 0; i++)
         rc = add_column(&c, PyList_GetItem(list, i), rows);
     if (rc == 0) {
-        Py_BEGIN_ALLOW_THREADS
-        rc = append_examples(&b, &c, rows, is_sequence);
-        Py_END_ALLOW_THREADS
-        made = rc == 0 ? bytes_of(&b) : PyErr_NoMemory();
+        Py_BEGIN_ALLOW_THREADS rc = append_examples(&b, &c, rows, is_sequence);
+        Py_END_ALLOW_THREADS made = rc == 0 ? bytes_of(&b) : PyErr_NoMemory();
     }
     hy_columns_done(&c);
     return made;
@@ -389,11 +385,8 @@ PyObject *hy_py_write_records(PyObject *module, PyObject *args)
     rc = copy_buffer(&c.values, &values);
     if (rc == 0)
         rc = copy_buffer(&c.value_ends, &ends);
-    Py_BEGIN_ALLOW_THREADS
-    if (rc == 0)
-        rc = append_records(&b, &c, c.value_ends.len / sizeof(int64_t) - 1);
-    Py_END_ALLOW_THREADS
-    PyBuffer_Release(&values);
+    Py_BEGIN_ALLOW_THREADS if (rc == 0) rc = append_records(&b, &c, c.value_ends.len / sizeof(int64_t) - 1);
+    Py_END_ALLOW_THREADS PyBuffer_Release(&values);
     PyBuffer_Release(&ends);
     hy_buf_done(&c.values);
     hy_buf_done(&c.value_ends);

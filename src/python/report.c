@@ -82,8 +82,6 @@ PyObject *hy_py_report(PyObject *module, PyObject *args)
         return NULL;
     if (!error && !remark && !getenv("HOPYARD_SOCKET")) /* called outside of a trial */
         return Py_NewRef(Py_None);
-    Py_BEGIN_ALLOW_THREADS
-    rc = hy_report_send(&out.report, &err);
-    Py_END_ALLOW_THREADS
-    return rc < 0 ? hy_py_raise(state, &err) : Py_NewRef(Py_None);
+    Py_BEGIN_ALLOW_THREADS rc = hy_report_send(&out.report, &err);
+    Py_END_ALLOW_THREADS return rc < 0 ? hy_py_raise(state, &err) : Py_NewRef(Py_None);
 }

@@ -26,8 +26,7 @@ static const struct hy_py_state *state_of(PyTypeObject *type)
 /* ---- settings --------------------------------------------------------------- */
 
 /* The index of the text in a NULL-terminated list, or -1 with an exception set. */
-static int index_of_name(const struct hy_py_state *state, const char *what, const char *text,
-                  const char *const *names)
+static int index_of_name(const struct hy_py_state *state, const char *what, const char *text, const char *const *names)
 {
     hy_cleanup_buf struct hy_buf all;
 
@@ -45,7 +44,7 @@ static int index_of_name(const struct hy_py_state *state, const char *what, cons
 
 /* An integer from low to high; None leaves *ret unchanged. */
 static int parse_uint(const struct hy_py_state *state, const char *what, PyObject *o, uint64_t low, uint64_t high,
-                 uint64_t *ret)
+                      uint64_t *ret)
 {
     unsigned long long value;
     PyObject *index;
@@ -91,16 +90,14 @@ static int parse(PyObject *args, PyObject *kwargs, struct arguments *a)
                             .generations = Py_None,
                             .mutation = Py_None,
                             .crossover = Py_None};
-    return PyArg_ParseTupleAndKeywords(args, kwargs, "sOs|OOOOOOzp:Search", (char **)names, &a->kind,
-                                       &a->space, &a->direction, &a->seed, &a->samples, &a->population,
-                                       &a->generations, &a->mutation, &a->crossover, &a->strategy,
-                                       &a->asynchronous)
+    return PyArg_ParseTupleAndKeywords(args, kwargs, "sOs|OOOOOOzp:Search", (char **)names, &a->kind, &a->space,
+                                       &a->direction, &a->seed, &a->samples, &a->population, &a->generations,
+                                       &a->mutation, &a->crossover, &a->strategy, &a->asynchronous)
                ? 0
                : -1;
 }
 
-static int settings_of(const struct hy_py_state *state, const struct arguments *a,
-                       struct hy_search_settings *s)
+static int settings_of(const struct hy_py_state *state, const struct arguments *a, struct hy_search_settings *s)
 {
     static const char *const kinds[] = {"grid", "random", "evolve", "paired", NULL};
     static const char *const directions[] = {"min", "max", NULL};
@@ -210,8 +207,7 @@ static PyObject *object_at(const struct search *s, size_t i)
         return NULL;
     if (dim->kind == HY_DIM_CATEGORY)
         return Py_XNewRef(PyTuple_GetItem(choices, (Py_ssize_t)s->values[i].number));
-    return dim->kind == HY_DIM_INT ? PyLong_FromDouble(s->values[i].number)
-                                   : PyFloat_FromDouble(s->values[i].number);
+    return dim->kind == HY_DIM_INT ? PyLong_FromDouble(s->values[i].number) : PyFloat_FromDouble(s->values[i].number);
 }
 
 static PyObject *params_of(const struct search *s)

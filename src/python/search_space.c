@@ -101,8 +101,7 @@ static int is_number(PyObject *o)
     return PyNumber_Check(o) && !PyBool_Check(o) && !PyComplex_Check(o);
 }
 
-static PyObject *add_bounds(const struct hy_py_state *state, char *name, PyObject *pair,
-                            struct hy_space *space)
+static PyObject *add_bounds(const struct hy_py_state *state, char *name, PyObject *pair, struct hy_space *space)
 {
     PyObject *low = PyTuple_GetItem(pair, 0), *high = PyTuple_GetItem(pair, 1);
     struct hy_dim dim = {.name = name, .kind = HY_DIM_FLOAT};
@@ -123,8 +122,7 @@ static PyObject *add_bounds(const struct hy_py_state *state, char *name, PyObjec
 }
 
 /* The search only needs the number of choices; their values stay here. */
-static PyObject *add_choices(const struct hy_py_state *state, char *name, PyObject *values,
-                             struct hy_space *space)
+static PyObject *add_choices(const struct hy_py_state *state, char *name, PyObject *values, struct hy_space *space)
 {
     static char text[] = "";
     struct hy_dim dim = {.name = name, .kind = HY_DIM_CATEGORY};
@@ -199,7 +197,7 @@ static int add_item(const struct hy_py_state *state, PyObject *item, int grid, s
 }
 
 int hy_py_search_space(const struct hy_py_state *state, PyObject *mapping, int grid, struct hy_space *space,
-                PyObject **ret_choices)
+                       PyObject **ret_choices)
 {
     PyObject *items = PyMapping_Check(mapping) ? PyMapping_Items(mapping) : NULL, *choices = PyList_New(0);
     int rc = items && choices ? 0 : -1;

@@ -55,9 +55,12 @@ static int bridge_poll(int64_t ticket, int timeout_ms)
 static int bridge_query(int what)
 {
     static unsigned (*const answers[])(const struct hy_group *) = {
-        [HY_QUERY_RANK] = hy_group_rank,             [HY_QUERY_SIZE] = hy_group_size,
-        [HY_QUERY_LOCAL_RANK] = hy_group_local_rank, [HY_QUERY_LOCAL_SIZE] = hy_group_local_size,
-        [HY_QUERY_CROSS_RANK] = hy_group_cross_rank, [HY_QUERY_CROSS_SIZE] = hy_group_cross_size,
+        [HY_QUERY_RANK] = hy_group_rank,
+        [HY_QUERY_SIZE] = hy_group_size,
+        [HY_QUERY_LOCAL_RANK] = hy_group_local_rank,
+        [HY_QUERY_LOCAL_SIZE] = hy_group_local_size,
+        [HY_QUERY_CROSS_RANK] = hy_group_cross_rank,
+        [HY_QUERY_CROSS_SIZE] = hy_group_cross_size,
     };
     struct hy_group *g = what >= 0 && what <= HY_QUERY_CROSS_SIZE ? hy_current_group_hold() : NULL;
     int answer;
@@ -71,8 +74,8 @@ static int bridge_query(int what)
 
 static int attach(const char *library, struct hy_err *err)
 {
-    static const struct hy_bridge bridge = {HY_BRIDGE_VERSION, bridge_start, bridge_wait, bridge_poll,
-                                            bridge_query, hy_batch_stream_next};
+    static const struct hy_bridge bridge = {HY_BRIDGE_VERSION, bridge_start, bridge_wait,
+                                            bridge_poll,       bridge_query, hy_batch_stream_next};
     void *handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
     hy_tensorflow_attach_fn *attach_fn = handle ? (hy_tensorflow_attach_fn *)dlsym(handle, HY_BRIDGE_ATTACH) : NULL;
     int rc = attach_fn ? attach_fn(&bridge) : -ENOENT;

@@ -111,7 +111,8 @@ struct hy_column *hy_columns_find(struct hy_columns *c, const char *name, size_t
     return NULL;
 }
 
-struct hy_column *hy_columns_add(struct hy_columns *c, const char *name, size_t n, bool has_steps, enum hy_column_kind kind)
+struct hy_column *hy_columns_add(struct hy_columns *c, const char *name, size_t n, bool has_steps,
+                                 enum hy_column_kind kind)
 {
     struct hy_column *made = hy_columns_find(c, name, n, has_steps);
 

@@ -49,9 +49,8 @@ uint32_t hy_crc32c_soft(uint32_t crc, const void *bytes, size_t n)
     for (; n >= 8; n -= 8, p += 8) {
         uint32_t low = crc ^ get_le32(p), high = get_le32(p + 4);
 
-        crc = table[7][low & 0xff] ^ table[6][low >> 8 & 0xff] ^ table[5][low >> 16 & 0xff] ^
-              table[4][low >> 24] ^ table[3][high & 0xff] ^ table[2][high >> 8 & 0xff] ^
-              table[1][high >> 16 & 0xff] ^ table[0][high >> 24];
+        crc = table[7][low & 0xff] ^ table[6][low >> 8 & 0xff] ^ table[5][low >> 16 & 0xff] ^ table[4][low >> 24] ^
+              table[3][high & 0xff] ^ table[2][high >> 8 & 0xff] ^ table[1][high >> 16 & 0xff] ^ table[0][high >> 24];
     }
     while (n--)
         crc = crc >> 8 ^ table[0][(crc ^ *p++) & 0xff];

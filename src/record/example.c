@@ -258,8 +258,8 @@ static int another_kind(const struct hy_column *c, enum hy_column_kind kind, str
 }
 
 /* The column for a name and a kind; NULL with *ret_rc 0 when it is to be ignored. */
-static struct hy_column *column_for(struct hy_columns *c, const struct span *name, bool has_steps, enum hy_column_kind kind,
-                                    int *ret_rc, struct hy_err *err)
+static struct hy_column *column_for(struct hy_columns *c, const struct span *name, bool has_steps,
+                                    enum hy_column_kind kind, int *ret_rc, struct hy_err *err)
 {
     struct hy_column *found = hy_columns_find(c, (const char *)name->at, left(name), has_steps);
 

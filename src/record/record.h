@@ -94,8 +94,8 @@ struct hy_columns {
     uint64_t rows;
     size_t count;
     struct hy_column *list; /* in the order of first appearance */
-    size_t next;            /* private */
-    bool is_closed;         /* ignores features without a column */
+    size_t next; /* private */
+    bool is_closed; /* ignores features without a column */
 };
 
 void hy_columns_init(struct hy_columns *c);
@@ -106,7 +106,8 @@ void hy_columns_clear(struct hy_columns *c);
 /* The column of that name, or NULL. The search starts after the last hit, since most rows have the same order. */
 struct hy_column *hy_columns_find(struct hy_columns *c, const char *name, size_t n, bool has_steps);
 /* Finds or adds the column of that name and kind. NULL when out of memory, or there are too many. */
-struct hy_column *hy_columns_add(struct hy_columns *c, const char *name, size_t n, bool has_steps, enum hy_column_kind kind);
+struct hy_column *hy_columns_add(struct hy_columns *c, const char *name, size_t n, bool has_steps,
+                                 enum hy_column_kind kind);
 
 /*
  * A row in a column is begun, filled, ended. Beginning the same row again discards

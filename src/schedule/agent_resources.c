@@ -97,7 +97,7 @@ uint32_t hy_sched_agent_room(const struct hy_sched_agent *agent, const struct hy
 }
 
 uint32_t hy_sched_agent_pick_device(const struct hy_sched_agent *agent, uint32_t share, enum hy_view view,
-                             enum hy_prefer prefer, uint64_t taken)
+                                    enum hy_prefer prefer, uint64_t taken)
 {
     uint32_t best = HY_NO_DEVICE, best_cost = UINT32_MAX;
 
@@ -117,7 +117,7 @@ uint32_t hy_sched_agent_pick_device(const struct hy_sched_agent *agent, uint32_t
 }
 
 bool hy_sched_agent_pick_devices(const struct hy_sched_agent *agent, const struct hy_role_need *need, enum hy_view view,
-                  enum hy_prefer prefer, uint64_t *ret_mask)
+                                 enum hy_prefer prefer, uint64_t *ret_mask)
 {
     uint64_t mask = 0;
 
@@ -135,7 +135,7 @@ bool hy_sched_agent_pick_devices(const struct hy_sched_agent *agent, const struc
 }
 
 bool hy_sched_agent_fits_on(const struct hy_sched_agent *agent, const struct hy_role_need *need, enum hy_view view,
-                     uint64_t mask)
+                            uint64_t mask)
 {
     if (!has_slots(agent, need, view) || memory_left(agent, view) < need->memory)
         return false;
@@ -184,7 +184,7 @@ void hy_sched_agent_allocate(struct hy_sched_agent *agent, enum hy_alloc_kind ki
 }
 
 void hy_sched_agent_release(struct hy_sched_agent *agent, enum hy_alloc_kind kind, const struct hy_role_need *need,
-                             uint64_t mask)
+                            uint64_t mask)
 {
     assert(agent->load[kind].slots >= hy_sched_agent_slots_for(agent, need));
     agent->load[kind].slots -= hy_sched_agent_slots_for(agent, need);
@@ -200,8 +200,8 @@ void hy_sched_agent_release(struct hy_sched_agent *agent, enum hy_alloc_kind kin
     }
 }
 
-void hy_sched_agent_move_share(struct hy_sched_agent *agent, enum hy_alloc_kind kind, uint32_t share,
-                               uint32_t from, uint32_t to)
+void hy_sched_agent_move_share(struct hy_sched_agent *agent, enum hy_alloc_kind kind, uint32_t share, uint32_t from,
+                               uint32_t to)
 {
     assert(agent->gpu[from].load[kind] >= share);
     agent->gpu[from].load[kind] = (uint16_t)(agent->gpu[from].load[kind] - share);

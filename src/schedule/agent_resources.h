@@ -21,14 +21,14 @@ enum hy_alloc_kind { HY_ALLOC_USED, HY_ALLOC_RESERVED, HY_ALLOC_PLANNED, HY_ALLO
 
 enum hy_view {
     HY_VIEW_FREE = 1 << HY_ALLOC_USED | 1 << HY_ALLOC_RESERVED | 1 << HY_ALLOC_PLANNED, /* any task may have it */
-    HY_VIEW_FOR_OWNER = 1 << HY_ALLOC_USED | 1 << HY_ALLOC_PLANNED,           /* the reservation's owner may have it */
-    HY_VIEW_IDLE = 1 << HY_ALLOC_PLANNED                                /* once every running task has ended */
+    HY_VIEW_FOR_OWNER = 1 << HY_ALLOC_USED | 1 << HY_ALLOC_PLANNED, /* the reservation's owner may have it */
+    HY_VIEW_IDLE = 1 << HY_ALLOC_PLANNED /* once every running task has ended */
 };
 
 /* Which of the suitable devices a member gets. */
 enum hy_prefer {
     HY_PREFER_FULL, /* the fullest, so that others stay whole */
-    HY_PREFER_SOON  /* those with the least to wait for */
+    HY_PREFER_SOON /* those with the least to wait for */
 };
 
 #define HY_NO_DEVICE UINT32_MAX
@@ -84,26 +84,26 @@ void hy_sched_agent_free(struct hy_sched_agent *agent);
 uint32_t hy_sched_agent_room(const struct hy_sched_agent *agent, const struct hy_role_need *need, enum hy_view view);
 /* Whether one fits, and on which devices. */
 bool hy_sched_agent_pick_devices(const struct hy_sched_agent *agent, const struct hy_role_need *need, enum hy_view view,
-                  enum hy_prefer prefer, uint64_t *ret_mask);
+                                 enum hy_prefer prefer, uint64_t *ret_mask);
 /* Whether one fits on exactly these devices. */
 bool hy_sched_agent_fits_on(const struct hy_sched_agent *agent, const struct hy_role_need *need, enum hy_view view,
-                     uint64_t mask);
+                            uint64_t mask);
 /* How much must be released on the agent before one more than planned fits:
  * a slot, the memory of a member, or a device counts 1. */
 double hy_sched_agent_shortfall(const struct hy_sched_agent *agent, const struct hy_role_need *need, uint64_t mask);
 
 /* The best device that is not in `taken` and has `share` left; the first of equal ones. */
 uint32_t hy_sched_agent_pick_device(const struct hy_sched_agent *agent, uint32_t share, enum hy_view view,
-                             enum hy_prefer prefer, uint64_t taken);
+                                    enum hy_prefer prefer, uint64_t taken);
 uint32_t hy_sched_agent_device_left(const struct hy_sched_agent *agent, uint32_t device, enum hy_view view);
 
 void hy_sched_agent_allocate(struct hy_sched_agent *agent, enum hy_alloc_kind kind, const struct hy_role_need *need,
                              uint64_t mask);
 void hy_sched_agent_release(struct hy_sched_agent *agent, enum hy_alloc_kind kind, const struct hy_role_need *need,
-                             uint64_t mask);
+                            uint64_t mask);
 /* Moves a share from one device to another. */
-void hy_sched_agent_move_share(struct hy_sched_agent *agent, enum hy_alloc_kind kind, uint32_t share,
-                               uint32_t from, uint32_t to);
+void hy_sched_agent_move_share(struct hy_sched_agent *agent, enum hy_alloc_kind kind, uint32_t share, uint32_t from,
+                               uint32_t to);
 void hy_sched_agent_clear(struct hy_sched_agent *agent, enum hy_alloc_kind kind);
 
 #endif

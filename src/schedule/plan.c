@@ -29,7 +29,7 @@ static void plan_one(struct hy_sched_agent *agent, const struct hy_role_need *ne
 
 /* Plans as many as fit now, at most `count`. Returns how many. */
 static uint32_t place_now(struct hy_schedule *s, const struct hy_fit_index *fit, uint32_t count,
-                        struct hy_allocation *allocations)
+                          struct hy_allocation *allocations)
 {
     uint32_t placed = 0;
 
@@ -62,8 +62,8 @@ static bool consider(struct candidate *c, struct hy_sched_agent *agent, const st
 }
 
 /* Plans up to `count` members, each where the shortfall is least. */
-static uint32_t place_least_short(struct candidate *found, uint32_t n, const struct hy_role_need *need,
-                          uint32_t count, struct hy_allocation *allocations)
+static uint32_t place_least_short(struct candidate *found, uint32_t n, const struct hy_role_need *need, uint32_t count,
+                                  struct hy_allocation *allocations)
 {
     uint32_t placed = 0;
 
@@ -83,7 +83,7 @@ static uint32_t place_least_short(struct candidate *found, uint32_t n, const str
 /* Agents where members fit when idle. Starts at the far end: first fit
  * fills that last, so there is less to wait for. */
 static uint32_t place_soonest(struct hy_schedule *s, const struct hy_fit_index *fit, uint32_t count,
-                         struct hy_allocation *allocations)
+                              struct hy_allocation *allocations)
 {
     struct candidate found[CANDIDATES_MAX];
     uint32_t placed = 0, at = hy_bitmap_prev(&fit->able, HY_BITMAP_NONE);
@@ -100,7 +100,7 @@ static uint32_t place_soonest(struct hy_schedule *s, const struct hy_fit_index *
 }
 
 static uint32_t place_idle(struct hy_schedule *s, const struct hy_role_need *need, bool closed_too,
-                         struct hy_allocation *allocations)
+                           struct hy_allocation *allocations)
 {
     uint32_t placed = 0;
 
@@ -150,7 +150,7 @@ static bool plan_in_order(struct hy_schedule *s, const struct hy_task_class *c, 
 }
 
 static bool plan_idle_in_order(struct hy_schedule *s, const struct hy_need *need, const uint8_t *order,
-                              const uint8_t *permutation, bool closed_too, struct hy_allocation *allocations)
+                               const uint8_t *permutation, bool closed_too, struct hy_allocation *allocations)
 {
     bool all = true;
 

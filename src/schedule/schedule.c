@@ -196,8 +196,7 @@ int hy_schedule_submit(struct hy_schedule *s, uint64_t task, const struct hy_nee
     return 0;
 }
 
-static void release(struct hy_schedule *s, struct hy_sched_agent *agent, const struct hy_role_need *need,
-                      uint64_t mask)
+static void release(struct hy_schedule *s, struct hy_sched_agent *agent, const struct hy_role_need *need, uint64_t mask)
 {
     hy_sched_agent_release(agent, HY_ALLOC_USED, need, mask);
     if (!agent->gone)
@@ -290,7 +289,7 @@ static int grow_assignments(struct hy_schedule *s, uint32_t count)
 }
 
 static void fill_placement(struct hy_schedule *s, const struct hy_task *t, const struct hy_allocation *allocations,
-                     struct hy_placement *ret_placement)
+                           struct hy_placement *ret_placement)
 {
     const struct hy_task_class *c = t->class;
 
@@ -298,10 +297,10 @@ static void fill_placement(struct hy_schedule *s, const struct hy_task *t, const
         uint32_t role = hy_task_class_role_of(c, i);
 
         s->assignments[i] = (struct hy_assignment){.agent = allocations[i].agent->id,
-                                       .gpu_mask = allocations[i].gpu_mask,
-                                       .gpu_share = hy_need_share_per_device(&c->need.roles[role]),
-                                       .role = role,
-                                       .member = i - c->first[role]};
+                                                   .gpu_mask = allocations[i].gpu_mask,
+                                                   .gpu_share = hy_need_share_per_device(&c->need.roles[role]),
+                                                   .role = role,
+                                                   .member = i - c->first[role]};
     }
     *ret_placement = (struct hy_placement){.task = t->id, .count = c->members, .assignments = s->assignments};
 }
@@ -322,8 +321,8 @@ static void start(struct hy_schedule *s, struct hy_task *t, struct hy_allocation
     s->stats.waiting--;
     s->stats.running++;
     for (uint32_t i = 0; i < members; i++)
-        s->stats.slots_used += hy_sched_agent_slots_for(
-            allocations[i].agent, &t->class->need.roles[hy_task_class_role_of(t->class, i)]);
+        s->stats.slots_used += hy_sched_agent_slots_for(allocations[i].agent,
+                                                        &t->class->need.roles[hy_task_class_role_of(t->class, i)]);
     s->running_members += members;
 }
 

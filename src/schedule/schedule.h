@@ -27,7 +27,6 @@
 #define HY_ROLES_MAX 4u
 #define HY_MEMBERS_MAX 65536u /* of one task, over all its roles */
 
-
 struct hy_capacity {
     uint32_t slots;
     uint32_t gpus;   /* devices 0 .. gpus-1, at most HY_AGENT_GPUS_MAX */

@@ -57,14 +57,12 @@ static int check_settings(const struct hy_search *s, struct hy_err *err)
     if (s->space.count == 0)
         return hy_err_set(err, -EINVAL, "evolution has nothing to vary: give it at least one dimension");
     if (want->population && want->population < HY_POPULATION_MIN)
-        return hy_err_set(err, -EINVAL,
-                          "a population of %u is too small: differential evolution needs at least %d",
+        return hy_err_set(err, -EINVAL, "a population of %u is too small: differential evolution needs at least %d",
                           want->population, HY_POPULATION_MIN);
     if (!isnan(want->mutation) && !(want->mutation > 0 && want->mutation <= 2))
         return hy_err_set(err, -EINVAL, "mutation is %g, but must be above 0 and at most 2", want->mutation);
     if (!isnan(want->crossover) && !(want->crossover >= 0 && want->crossover <= 1))
-        return hy_err_set(err, -EINVAL, "crossover is %g, but is a probability: give it from 0 to 1",
-                          want->crossover);
+        return hy_err_set(err, -EINVAL, "crossover is %g, but is a probability: give it from 0 to 1", want->crossover);
     if ((unsigned)want->strategy > HY_DE_RAND1BIN)
         return hy_err_set(err, -EINVAL, "invalid strategy %d", (int)want->strategy);
     return 0;
@@ -80,8 +78,7 @@ static int evolve_init(struct hy_search *s, struct hy_err *err)
         return rc;
     if (s->settings.population == 0)
         s->settings.population = default_population(s->space.count);
-    s->total =
-        s->settings.generations ? (uint64_t)s->settings.population * s->settings.generations : UINT64_MAX;
+    s->total = s->settings.generations ? (uint64_t)s->settings.population * s->settings.generations : UINT64_MAX;
     s->state = e = hy_calloc(1, sizeof *e);
     if (!e || hy_population_init(&e->population, &s->space, s->settings.population) < 0)
         return hy_err_set(err, -ENOMEM, "out of memory for a population of %u", s->settings.population);
@@ -127,8 +124,7 @@ static bool is_known(const struct hy_search *s, const double *genes)
     return false;
 }
 
-static void make_genes(const struct hy_search *s, uint64_t number, uint32_t slot, struct hy_rng *rng,
-                       double *ret)
+static void make_genes(const struct hy_search *s, uint64_t number, uint32_t slot, struct hy_rng *rng, double *ret)
 {
     const struct evolve *e = s->state;
 

@@ -239,7 +239,6 @@ static int container(struct scan *s, bool object)
 
 /* ---- the list --------------------------------------------------------------- */
 
-
 static int add(struct hy_choices *c, const char *plain, const char *json)
 {
     if (!plain || !json || hy_array_grow(c->texts, c->count) < 0 || hy_array_grow(c->json, c->count) < 0)

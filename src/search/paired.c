@@ -20,10 +20,8 @@ static int paired_init(struct hy_search *s, struct hy_err *err)
             s->total = hy_discrete_width(dim);
         if (hy_discrete_width(dim) != s->total)
             return hy_err_set(
-                err, -EINVAL,
-                "paired lists must be equally long, but '%.80s' has %llu values and '%.80s' has %llu",
-                first->name, (unsigned long long)s->total, dim->name,
-                (unsigned long long)hy_discrete_width(dim));
+                err, -EINVAL, "paired lists must be equally long, but '%.80s' has %llu values and '%.80s' has %llu",
+                first->name, (unsigned long long)s->total, dim->name, (unsigned long long)hy_discrete_width(dim));
     }
     return 0;
 }

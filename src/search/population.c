@@ -74,8 +74,7 @@ void hy_population_put(struct hy_population *p, uint32_t slot, const double *gen
 bool hy_genes_equal(const struct hy_space *space, const double *a, const double *b)
 {
     for (size_t i = 0; i < space->count; i++)
-        if (a[i] != b[i] &&
-            hy_dim_at(&space->dims[i], a[i]).number != hy_dim_at(&space->dims[i], b[i]).number)
+        if (a[i] != b[i] && hy_dim_at(&space->dims[i], a[i]).number != hy_dim_at(&space->dims[i], b[i]).number)
             return false;
     return true;
 }

@@ -9,8 +9,7 @@
 static int random_init(struct hy_search *s, struct hy_err *err)
 {
     if (s->space.count == 0)
-        return hy_err_set(err, -EINVAL,
-                          "a random search has nothing to vary: give it at least one dimension");
+        return hy_err_set(err, -EINVAL, "a random search has nothing to vary: give it at least one dimension");
     s->total = s->settings.samples ? s->settings.samples : UINT64_MAX;
     return 0;
 }

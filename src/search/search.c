@@ -52,8 +52,8 @@ static int start(struct hy_search *s, const struct hy_space *space, struct hy_er
     return rc < 0 ? rc : s->ops->init(s, err);
 }
 
-int hy_search_new(const struct hy_space *space, const struct hy_search_settings *settings,
-                  struct hy_search **ret, struct hy_err *err)
+int hy_search_new(const struct hy_space *space, const struct hy_search_settings *settings, struct hy_search **ret,
+                  struct hy_err *err)
 {
     struct hy_search *s;
     int rc;

@@ -105,8 +105,8 @@ struct hy_search_settings {
 struct hy_search; /* opaque */
 
 /* Takes a copy of the space. -EINVAL with a sentence, or -ENOMEM. */
-int hy_search_new(const struct hy_space *space, const struct hy_search_settings *settings,
-                  struct hy_search **ret, struct hy_err *err);
+int hy_search_new(const struct hy_space *space, const struct hy_search_settings *settings, struct hy_search **ret,
+                  struct hy_err *err);
 void hy_search_free(struct hy_search *s); /* NULL is fine */
 
 /* How many trials there will be (EVOLVE: population * generations),

@@ -209,11 +209,9 @@ static int parse_bound(const char *name, const char *text, double *ret, struct h
         return hy_err_set(err, -EINVAL, "a bound of '%s' is missing; write %s=LOW..HIGH", show(name).text,
                           show(name).text);
     if (rc == -ERANGE)
-        return hy_err_set(err, -EINVAL, "the bound '%s' of '%s' is too large", show(text).text,
-                          show(name).text);
+        return hy_err_set(err, -EINVAL, "the bound '%s' of '%s' is too large", show(text).text, show(name).text);
     if (rc < 0 || !isfinite(*ret))
-        return hy_err_set(err, -EINVAL,
-                          "'%s' is not a finite number; '%s' needs LOW..HIGH, or values with commas",
+        return hy_err_set(err, -EINVAL, "'%s' is not a finite number; '%s' needs LOW..HIGH, or values with commas",
                           show(text).text, show(name).text);
     return 0;
 }
@@ -226,8 +224,8 @@ static int add_range(struct hy_space *s, char *name, char *range, bool log, stru
     int rc;
 
     if (!dots)
-        return hy_err_set(err, -EINVAL, "'%s' needs two bounds after log:, as in %s=log:1e-5..1e-1",
-                          show(name).text, show(name).text);
+        return hy_err_set(err, -EINVAL, "'%s' needs two bounds after log:, as in %s=log:1e-5..1e-1", show(name).text,
+                          show(name).text);
     high = dots + 2;
     *dots = '\0';
     rc = parse_bound(name, range, &dim.low, err);
@@ -248,8 +246,8 @@ static int add_list(struct hy_space *s, char *name, char *list, struct hy_err *e
     size_t count = 1;
 
     if (*list == '\0')
-        return hy_err_set(err, -EINVAL, "'%s' has no values; give at least one: %s=VALUE,VALUE",
-                          show(name).text, show(name).text);
+        return hy_err_set(err, -EINVAL, "'%s' has no values; give at least one: %s=VALUE,VALUE", show(name).text,
+                          show(name).text);
     for (const char *p = list; (p = strchr(p, ',')); p++)
         count++;
     choices = hy_calloc(count, sizeof *choices);
@@ -258,8 +256,7 @@ static int add_list(struct hy_space *s, char *name, char *list, struct hy_err *e
     for (size_t i = 0; i < count; i++) {
         choices[i] = strsep(&list, ",");
         if (choices[i][0] == '\0')
-            return hy_err_set(err, -EINVAL, "a value of '%s' is empty; check for an extra comma",
-                              show(name).text);
+            return hy_err_set(err, -EINVAL, "a value of '%s' is empty; check for an extra comma", show(name).text);
     }
     dim.choices = choices;
     dim.choice_count = count;
@@ -370,10 +367,9 @@ int hy_space_add_grid(struct hy_space *s, const char *text, struct hy_err *err)
     if (is_integer_range(rest))
         return add_range(s, name, rest, false, err);
     if (is_number_range(strncmp(rest, "log:", 4) == 0 ? rest + 4 : rest))
-        return hy_err_set(
-            err, -EINVAL,
-            "'%s' is a range; a grid takes values (%s=0.1,0.01) or a range of integers (%s=1..4)",
-            show(name).text, show(name).text, show(name).text);
+        return hy_err_set(err, -EINVAL,
+                          "'%s' is a range; a grid takes values (%s=0.1,0.01) or a range of integers (%s=1..4)",
+                          show(name).text, show(name).text, show(name).text);
     return add_list(s, name, rest, err);
 }
 

@@ -112,8 +112,7 @@ static double mutate_number(const struct hy_population *p, const struct recipe *
  * Categories have no differences to add. Where a and b differ, any choice is tried
  * with the probability F; where they agree, the base's choice is kept.
  */
-static double mutate_choice(const struct hy_population *p, const struct recipe *r, size_t dim,
-                            struct hy_rng *rng)
+static double mutate_choice(const struct hy_population *p, const struct recipe *r, size_t dim, struct hy_rng *rng)
 {
     size_t n = p->space->dims[dim].choice_count;
     uint32_t base = r->base;
@@ -123,8 +122,7 @@ static double mutate_choice(const struct hy_population *p, const struct recipe *
 
         base = r->elite[ticket < 8 ? 0 : ticket < 12 ? 1 : ticket < 14 ? 2 : 3];
     }
-    if (hy_unit_part(hy_population_genes(p, r->a)[dim], n) !=
-            hy_unit_part(hy_population_genes(p, r->b)[dim], n) &&
+    if (hy_unit_part(hy_population_genes(p, r->a)[dim], n) != hy_unit_part(hy_population_genes(p, r->b)[dim], n) &&
         hy_rng_double(rng) < r->mutation)
         return hy_rng_double(rng);
     return hy_population_genes(p, base)[dim];

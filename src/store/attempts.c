@@ -14,9 +14,8 @@ const char *hy_attempt_state_name(enum hy_attempt_state s)
 static int count_attempt(struct hy_store *s, int64_t run, const struct hy_attempt_row *a, struct hy_err *err)
 {
     hy_cleanup_query struct hy_query q;
-    int rc =
-        hy_query_change(&q, s, HY_SQL_ATTEMPT_COUNT,
-                        "UPDATE trials SET attempts = max(attempts, ?) WHERE run = ? AND number = ?", err);
+    int rc = hy_query_change(&q, s, HY_SQL_ATTEMPT_COUNT,
+                             "UPDATE trials SET attempts = max(attempts, ?) WHERE run = ? AND number = ?", err);
 
     if (rc < 0)
         return rc;
@@ -35,11 +34,10 @@ int hy_store_attempt_add(struct hy_store *s, int64_t run, const struct hy_attemp
     int rc = count_attempt(s, run, a, err);
 
     if (rc == 0)
-        rc = hy_query_change(
-            &q, s, HY_SQL_ATTEMPT_ADD,
-            "INSERT INTO attempts(run, trial, number, agent, host, state, exit_code, message, started,"
-            " ended, cpu_ms, peak_memory) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
-            err);
+        rc = hy_query_change(&q, s, HY_SQL_ATTEMPT_ADD,
+                             "INSERT INTO attempts(run, trial, number, agent, host, state, exit_code, message, started,"
+                             " ended, cpu_ms, peak_memory) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+                             err);
     if (rc < 0)
         return rc;
     hy_query_i64(&q, run);
@@ -56,19 +54,18 @@ int hy_store_attempt_add(struct hy_store *s, int64_t run, const struct hy_attemp
     hy_query_i64(&q, a->peak_memory);
     rc = hy_query_run(&q, err);
     if (rc == -EEXIST)
-        return hy_err_set(err, -EEXIST, "trial %lld of run %lld has an attempt %lld already",
-                          (long long)a->trial, (long long)run, (long long)a->number);
+        return hy_err_set(err, -EEXIST, "trial %lld of run %lld has an attempt %lld already", (long long)a->trial,
+                          (long long)run, (long long)a->number);
     return rc;
 }
 
 int hy_store_attempt_end(struct hy_store *s, int64_t run, const struct hy_attempt_row *a, struct hy_err *err)
 {
     hy_cleanup_query struct hy_query q;
-    int rc =
-        hy_query_change(&q, s, HY_SQL_ATTEMPT_END,
-                        "UPDATE attempts SET state = ?, exit_code = ?, message = ?, ended = ?, cpu_ms = ?,"
-                        " peak_memory = ?, detail = ?, charge = ? WHERE run = ? AND trial = ? AND number = ?",
-                        err);
+    int rc = hy_query_change(&q, s, HY_SQL_ATTEMPT_END,
+                             "UPDATE attempts SET state = ?, exit_code = ?, message = ?, ended = ?, cpu_ms = ?,"
+                             " peak_memory = ?, detail = ?, charge = ? WHERE run = ? AND trial = ? AND number = ?",
+                             err);
 
     if (rc < 0)
         return rc;
@@ -109,17 +106,16 @@ static enum hy_charge charge_of(int64_t number)
     return number > 0 && number < HY_CHARGES ? (enum hy_charge)number : HY_CHARGE_NONE;
 }
 
-#define ATTEMPT_SELECT                                                                                       \
-    "SELECT trial, number, agent, host, state, exit_code, message, started, ended, cpu_ms, peak_memory,"     \
+#define ATTEMPT_SELECT                                                                                                 \
+    "SELECT trial, number, agent, host, state, exit_code, message, started, ended, cpu_ms, peak_memory,"               \
     " detail, charge FROM attempts WHERE run = ?"
 
 int hy_store_attempt_each(struct hy_store *s, int64_t run, int64_t trial, hy_attempt_cb cb, void *arg,
                           struct hy_err *err)
 {
     hy_cleanup_query struct hy_query q;
-    int rc =
-        trial ? hy_query_open(&q, s, HY_SQL_ATTEMPT_ONE, ATTEMPT_SELECT " AND trial = ? ORDER BY number", err)
-              : hy_query_open(&q, s, HY_SQL_ATTEMPT_ALL, ATTEMPT_SELECT " ORDER BY trial, number", err);
+    int rc = trial ? hy_query_open(&q, s, HY_SQL_ATTEMPT_ONE, ATTEMPT_SELECT " AND trial = ? ORDER BY number", err)
+                   : hy_query_open(&q, s, HY_SQL_ATTEMPT_ALL, ATTEMPT_SELECT " ORDER BY trial, number", err);
 
     if (rc < 0)
         return rc;

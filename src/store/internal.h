@@ -64,7 +64,6 @@ enum hy_sql {
     HY_SQL_ONCE = HY_SQL_COUNT, /* prepared for one use */
 };
 
-
 struct hy_file_id {
     dev_t device;
     ino_t inode;
@@ -102,11 +101,9 @@ struct hy_query {
 };
 
 /* Takes the cached statement, or prepares another one when that is in use by a caller. */
-int hy_query_open(struct hy_query *q, struct hy_store *s, enum hy_sql which, const char *sql,
-                  struct hy_err *err);
+int hy_query_open(struct hy_query *q, struct hy_store *s, enum hy_sql which, const char *sql, struct hy_err *err);
 /* Opens and begins the turn first: for statements that change something. */
-int hy_query_change(struct hy_query *q, struct hy_store *s, enum hy_sql which, const char *sql,
-                    struct hy_err *err);
+int hy_query_change(struct hy_query *q, struct hy_store *s, enum hy_sql which, const char *sql, struct hy_err *err);
 void hy_query_done(struct hy_query *q);
 #define hy_cleanup_query __attribute__((cleanup(hy_query_done)))
 

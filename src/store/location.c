@@ -67,8 +67,7 @@ static int fuse_is_local(const char *path)
     char *line, *rest;
 
     hy_buf_init(&mounts, 1 << 20);
-    if (HY_SYS(stat(path, &st)) < 0 || hy_file_read("/proc/self/mountinfo", &mounts) < 0 ||
-        !hy_buf_cstr(&mounts))
+    if (HY_SYS(stat(path, &st)) < 0 || hy_file_read("/proc/self/mountinfo", &mounts) < 0 || !hy_buf_cstr(&mounts))
         return 0;
     snprintf(device, sizeof device, " %u:%u ", major(st.st_dev), minor(st.st_dev));
     for (line = strtok_r((char *)(uintptr_t)hy_buf_cstr(&mounts), "\n", &rest); line;
@@ -76,8 +75,7 @@ static int fuse_is_local(const char *path)
         const char *type = strstr(line, " - ");
 
         if (type && strstr(line, device) && strstr(line, device) < type)
-            return strncmp(type + 3, "fuseblk ", 8) == 0 ||
-                   strncmp(type + 3, "fuse.fuse-overlayfs ", 20) == 0;
+            return strncmp(type + 3, "fuseblk ", 8) == 0 || strncmp(type + 3, "fuse.fuse-overlayfs ", 20) == 0;
     }
     return 0;
 }

@@ -131,10 +131,9 @@ static int refuse(int fd, int64_t run, struct hy_err *err)
     long pid = process_in(fd);
 
     if (pid <= 0)
-        return hy_err_set(err, -EBUSY, "run %lld has a driver already; `hopyard attach %lld` shows it",
-                          (long long)run, (long long)run);
-    return hy_err_set(err, -EBUSY,
-                      "run %lld has a driver already (process %ld); `hopyard attach %lld` shows it",
+        return hy_err_set(err, -EBUSY, "run %lld has a driver already; `hopyard attach %lld` shows it", (long long)run,
+                          (long long)run);
+    return hy_err_set(err, -EBUSY, "run %lld has a driver already (process %ld); `hopyard attach %lld` shows it",
                       (long long)run, pid, (long long)run);
 }
 

@@ -25,8 +25,7 @@ int hy_store_metric_add(struct hy_store *s, int64_t run, const struct hy_metric_
 
 #define METRIC_SELECT "SELECT trial, attempt, step, name, value, time FROM metrics WHERE run = ?"
 
-int hy_store_metric_each(struct hy_store *s, int64_t run, int64_t trial, hy_metric_cb cb, void *arg,
-                         struct hy_err *err)
+int hy_store_metric_each(struct hy_store *s, int64_t run, int64_t trial, hy_metric_cb cb, void *arg, struct hy_err *err)
 {
     hy_cleanup_query struct hy_query q;
     int rc = trial ? hy_query_open(&q, s, HY_SQL_METRIC_ONE, METRIC_SELECT " AND trial = ? ORDER BY seq", err)

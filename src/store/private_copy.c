@@ -183,8 +183,8 @@ int hy_private_copy_of_file(struct hy_source *from, sqlite3 **ret, struct hy_err
     if (!directory)
         return hy_err_oom(err);
     if (!mkdtemp(directory))
-        return hy_err_sys(err, -errno, "cannot make a directory in '%s' for a copy of '%s'",
-                          base ? base : "/tmp", from->path);
+        return hy_err_sys(err, -errno, "cannot make a directory in '%s' for a copy of '%s'", base ? base : "/tmp",
+                          from->path);
     rc = copy_store(from, directory, &copy);
     if (rc == -EAGAIN)
         hy_err_set(err, rc, "'%s' changes while it is copied; try again later", from->path);

@@ -36,13 +36,12 @@ static int io_sentence(sqlite3 *db, int rc, const char *path, struct hy_err *err
     int why = errno_of(db);
 
     if ((rc & 0xff) == SQLITE_FULL || why == ENOSPC || why == EDQUOT || why == EFBIG)
-        return hy_err_set(err, -ENOSPC,
-                          "disk full: cannot write '%s'; free some space", path);
+        return hy_err_set(err, -ENOSPC, "disk full: cannot write '%s'; free some space", path);
     if (rc == SQLITE_IOERR_NOMEM)
         return hy_err_oom(err);
     if (why == EROFS)
-        return hy_err_set(err, -EROFS,
-                          "the file system of '%s' is read-only; check the disk, and mount it for writing", path);
+        return hy_err_set(err, -EROFS, "the file system of '%s' is read-only; check the disk, and mount it for writing",
+                          path);
     if (why == EACCES || why == EPERM)
         return hy_err_set(err, -EACCES,
                           "no permission to read or write '%s': change its permissions, or set "
@@ -74,22 +73,17 @@ int hy_sqlite_error(sqlite3 *db, int rc, const char *path, struct hy_err *err)
         /* fall through */
     case SQLITE_PERM:
     case SQLITE_AUTH:
-        return hy_err_set(
-            err, -EACCES,
-            "the store '%s' is read-only: make it and its directory writable", path);
+        return hy_err_set(err, -EACCES, "the store '%s' is read-only: make it and its directory writable", path);
     case SQLITE_CONSTRAINT:
-        if (rc == SQLITE_CONSTRAINT_UNIQUE || rc == SQLITE_CONSTRAINT_PRIMARYKEY ||
-            rc == SQLITE_CONSTRAINT_ROWID)
+        if (rc == SQLITE_CONSTRAINT_UNIQUE || rc == SQLITE_CONSTRAINT_PRIMARYKEY || rc == SQLITE_CONSTRAINT_ROWID)
             return hy_err_set(err, -EEXIST, "the store '%s' has that entry already", path);
-        return hy_err_set(err, -EINVAL, "the store '%s' refuses a value: %s", path,
-                          db ? sqlite3_errmsg(db) : "");
+        return hy_err_set(err, -EINVAL, "the store '%s' refuses a value: %s", path, db ? sqlite3_errmsg(db) : "");
     case SQLITE_FULL:
     case SQLITE_IOERR:
     case SQLITE_CANTOPEN:
         return io_sentence(db, rc, path, err);
     default:
-        return hy_err_set(err, -EIO, "the store '%s' failed: %s", path,
-                          db ? sqlite3_errmsg(db) : sqlite3_errstr(rc));
+        return hy_err_set(err, -EIO, "the store '%s' failed: %s", path, db ? sqlite3_errmsg(db) : sqlite3_errstr(rc));
     }
 }
 
@@ -133,8 +127,7 @@ static int failed(struct hy_query *q, int rc, struct hy_err *err)
     return code;
 }
 
-int hy_query_open(struct hy_query *q, struct hy_store *s, enum hy_sql which, const char *sql,
-                  struct hy_err *err)
+int hy_query_open(struct hy_query *q, struct hy_store *s, enum hy_sql which, const char *sql, struct hy_err *err)
 {
     sqlite3_stmt **slot = which == HY_SQL_ONCE ? NULL : &s->kept[which];
     int rc = SQLITE_OK;
@@ -150,8 +143,7 @@ int hy_query_open(struct hy_query *q, struct hy_store *s, enum hy_sql which, con
     return rc == SQLITE_OK ? 0 : failed(q, rc, err);
 }
 
-int hy_query_change(struct hy_query *q, struct hy_store *s, enum hy_sql which, const char *sql,
-                    struct hy_err *err)
+int hy_query_change(struct hy_query *q, struct hy_store *s, enum hy_sql which, const char *sql, struct hy_err *err)
 {
     int rc;
 
@@ -201,8 +193,7 @@ void hy_query_double(struct hy_query *q, bool there, double value)
     if (there && isnan(value)) /* SQLite would store NULL, which means "no value" */
         hy_query_text(q, "NaN");
     else
-        bound(q, there ? sqlite3_bind_double(q->stmt, ++q->bound, value)
-                       : sqlite3_bind_null(q->stmt, ++q->bound));
+        bound(q, there ? sqlite3_bind_double(q->stmt, ++q->bound, value) : sqlite3_bind_null(q->stmt, ++q->bound));
 }
 
 int hy_query_step(struct hy_query *q, struct hy_err *err)

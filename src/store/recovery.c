@@ -152,9 +152,10 @@ void hy_recovery_advice(const struct hy_recovery *left, const char *directory, c
     else if (left->shared)
         snprintf(ret, size, "`hopyard import %s/Logs/TensorFlow/*/*/run.db` restores the finished runs", project);
     else if (left->logs)
-        snprintf(ret, size,
-                 "no snapshot is left to import, only the logs in '%s/Logs/TensorFlow'; `hopyard run` starts a new store",
-                 project);
+        snprintf(
+            ret, size,
+            "no snapshot is left to import, only the logs in '%s/Logs/TensorFlow'; `hopyard run` starts a new store",
+            project);
     else
         snprintf(ret, size, "there is no snapshot to import; `hopyard run` starts a new store");
 }
@@ -171,7 +172,6 @@ int hy_recovery_damaged_error(const char *path, const char *why, struct hy_err *
         hy_recovery_find(directory, project, &left);
         hy_recovery_advice(&left, directory, project, advice, sizeof advice);
     }
-    return hy_err_set(err, -EBADMSG,
-                      "the store '%s' is damaged (%s); move it and its -wal and -shm away, then: %s", path,
-                      why, advice);
+    return hy_err_set(err, -EBADMSG, "the store '%s' is damaged (%s); move it and its -wal and -shm away, then: %s",
+                      path, why, advice);
 }

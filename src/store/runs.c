@@ -18,8 +18,7 @@ const char *hy_run_state_name(enum hy_run_state s)
 
 static int no_run(int64_t run, struct hy_err *err)
 {
-    return hy_err_set(err, -ENOENT, "there is no run %lld; `hopyard ls` lists runs",
-                      (long long)run);
+    return hy_err_set(err, -ENOENT, "there is no run %lld; `hopyard ls` lists runs", (long long)run);
 }
 
 int hy_run_count_change(struct hy_store *s, int64_t run, int was, int is, struct hy_err *err)
@@ -54,12 +53,12 @@ int hy_store_run_add(struct hy_store *s, const struct hy_run_row *run, int64_t *
 {
     hy_cleanup_query struct hy_query q;
     int64_t id;
-    int rc = hy_query_change(
-        &q, s, HY_SQL_RUN_ADD,
-        "INSERT INTO runs(name, app_id, app_run, logdir, command, metric, maximize, seed, versions,"
-        " git, state, message, created, ended, total, spec, ranks)"
-        " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-        err);
+    int rc =
+        hy_query_change(&q, s, HY_SQL_RUN_ADD,
+                        "INSERT INTO runs(name, app_id, app_run, logdir, command, metric, maximize, seed, versions,"
+                        " git, state, message, created, ended, total, spec, ranks)"
+                        " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                        err);
 
     if (rc < 0)
         return rc;
@@ -97,8 +96,8 @@ int hy_store_run_state(struct hy_store *s, int64_t run, enum hy_run_state state,
                        struct hy_err *err)
 {
     hy_cleanup_query struct hy_query q;
-    int rc = hy_query_change(&q, s, HY_SQL_RUN_STATE,
-                             "UPDATE runs SET state = ?, message = ?, ended = ? WHERE id = ?", err);
+    int rc = hy_query_change(&q, s, HY_SQL_RUN_STATE, "UPDATE runs SET state = ?, message = ?, ended = ? WHERE id = ?",
+                             err);
 
     if (rc < 0)
         return rc;
@@ -114,8 +113,10 @@ int hy_store_run_remove(struct hy_store *s, int64_t run, struct hy_err *err)
 {
     static const char *const removals[] = {
         "DELETE FROM notes WHERE run = ?",
-        "DELETE FROM metrics WHERE run = ?", "DELETE FROM attempts WHERE run = ?",
-        "DELETE FROM trials WHERE run = ?",  "DELETE FROM tallies WHERE run = ?",
+        "DELETE FROM metrics WHERE run = ?",
+        "DELETE FROM attempts WHERE run = ?",
+        "DELETE FROM trials WHERE run = ?",
+        "DELETE FROM tallies WHERE run = ?",
         "DELETE FROM runs WHERE id = ?", /* last: its change count says whether the run existed */
     };
 
@@ -157,8 +158,7 @@ static int not_found(struct hy_store *s, const char *text, struct hy_err *err)
     while (rc == 0 && (rc = hy_query_step(&q, err)) > 0) {
         const char *name = hy_column_text(&q, 1);
 
-        rc = hy_buf_printf(&list, "%s%lld%s", count++ ? ", " : "", (long long)hy_column_i64(&q, 0),
-                           name ? " (" : "");
+        rc = hy_buf_printf(&list, "%s%lld%s", count++ ? ", " : "", (long long)hy_column_i64(&q, 0), name ? " (" : "");
         if (rc == 0 && name)
             rc = append_name(&list, name) < 0 || hy_buf_append_str(&list, ")") < 0 ? -ENOMEM : 0;
     }
@@ -198,15 +198,13 @@ int hy_store_run_find(struct hy_store *s, const char *text, int64_t *ret_id, str
 
     if (!text || !*text) {
         text = "";
-        rc = look_up(s, HY_SQL_RUN_NEWEST, "SELECT id FROM runs ORDER BY id DESC LIMIT 1", NULL, 0, ret_id,
-                     err);
+        rc = look_up(s, HY_SQL_RUN_NEWEST, "SELECT id FROM runs ORDER BY id DESC LIMIT 1", NULL, 0, ret_id, err);
     } else {
         if (hy_parse_u64(text, &number) == 0 && number > 0 && number <= INT64_MAX)
-            rc = look_up(s, HY_SQL_RUN_BY_ID, "SELECT id FROM runs WHERE id = ?", NULL, (int64_t)number,
-                         ret_id, err);
+            rc = look_up(s, HY_SQL_RUN_BY_ID, "SELECT id FROM runs WHERE id = ?", NULL, (int64_t)number, ret_id, err);
         if (rc == 0)
-            rc = look_up(s, HY_SQL_RUN_BY_NAME, "SELECT id FROM runs WHERE name = ? ORDER BY id DESC LIMIT 1",
-                         text, 0, ret_id, err);
+            rc = look_up(s, HY_SQL_RUN_BY_NAME, "SELECT id FROM runs WHERE name = ? ORDER BY id DESC LIMIT 1", text, 0,
+                         ret_id, err);
     }
     if (rc < 0)
         return rc;
@@ -215,12 +213,12 @@ int hy_store_run_find(struct hy_store *s, const char *text, int64_t *ret_id, str
 
 /* ---- walk ---------------------------------------------------------------------- */
 
-#define RUN_SELECT(spec)                                                                                     \
-    "SELECT r.id, r.name, r.app_id, r.app_run, r.logdir, r.command, r.metric, r.maximize, r.seed,"           \
-    " r.versions, r.git, r.state, r.message, r.created, r.ended, r.total, " spec ","                         \
-    " y.running, y.done, y.failed, y.stopped, b.number, b.value, r.ranks"                                    \
-    " FROM runs r LEFT JOIN tallies y ON y.run = r.id LEFT JOIN trials b ON b.run = r.id AND b.number ="     \
-    " (SELECT number FROM trials INDEXED BY trials_score WHERE run = r.id AND score IS NOT NULL"             \
+#define RUN_SELECT(spec)                                                                                               \
+    "SELECT r.id, r.name, r.app_id, r.app_run, r.logdir, r.command, r.metric, r.maximize, r.seed,"                     \
+    " r.versions, r.git, r.state, r.message, r.created, r.ended, r.total, " spec ","                                   \
+    " y.running, y.done, y.failed, y.stopped, b.number, b.value, r.ranks"                                              \
+    " FROM runs r LEFT JOIN tallies y ON y.run = r.id LEFT JOIN trials b ON b.run = r.id AND b.number ="               \
+    " (SELECT number FROM trials INDEXED BY trials_score WHERE run = r.id AND score IS NOT NULL"                       \
     "  ORDER BY score, number LIMIT 1)"
 
 static void read_run(struct hy_query *q, struct hy_run_row *r, struct hy_run_counts *c)

@@ -102,15 +102,14 @@ int hy_schema_version(sqlite3 *db, const char *path, int *ret, struct hy_err *er
     if (rc < 0)
         return rc;
     if ((tables || version || application) && application != APPLICATION_ID)
-        return hy_err_set(
-            err, -EBADMSG,
-            "'%s' is a database of another program, not a hopyard store; move it away and try again",
-            path);
+        return hy_err_set(err, -EBADMSG,
+                          "'%s' is a database of another program, not a hopyard store; move it away and try again",
+                          path);
     if (version > hy_schema_latest())
         return hy_err_set(
             err, -EPROTO,
-            "the store '%s' was written by a newer hopyard (format %lld; this one supports %d): upgrade hopyard",
-            path, (long long)version, hy_schema_latest());
+            "the store '%s' was written by a newer hopyard (format %lld; this one supports %d): upgrade hopyard", path,
+            (long long)version, hy_schema_latest());
     if (version < 0 || (version == 0 && tables))
         return hy_sqlite_error(db, SQLITE_CORRUPT, path, err);
     *ret = (int)version;

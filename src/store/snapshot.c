@@ -24,8 +24,8 @@
 
 #define NUMBER_MAX (INT64_C(1) << 40) /* a file with larger numbers would leave none for other runs */
 
-#define RUN_HEAD                                                                                             \
-    "name, app_id, app_run, logdir, command, metric, maximize, seed, versions, git, state, message,"         \
+#define RUN_HEAD                                                                                                       \
+    "name, app_id, app_run, logdir, command, metric, maximize, seed, versions, git, state, message,"                   \
     " created, ended, total"
 
 /* The first column is the run, which gets another number in the target. */
@@ -66,8 +66,7 @@ struct end {
     size_t spec_len;
 };
 
-static int prepare(const struct end *e, const char *sql, int64_t first, sqlite3_stmt **ret,
-                   struct hy_err *err)
+static int prepare(const struct end *e, const char *sql, int64_t first, sqlite3_stmt **ret, struct hy_err *err)
 {
     int rc = sqlite3_prepare_v2(e->db, sql, -1, ret, NULL);
 
@@ -89,8 +88,8 @@ static int put_row(const struct end *to, sqlite3_stmt *in, sqlite3_stmt *out, in
     return rc == SQLITE_OK ? 0 : hy_sqlite_error(to->db, rc, to->path, err);
 }
 
-static int copy_rows(const struct end *from, int64_t run, const char *read, const struct end *to,
-                     int64_t new_run, const char *write, struct hy_err *err)
+static int copy_rows(const struct end *from, int64_t run, const char *read, const struct end *to, int64_t new_run,
+                     const char *write, struct hy_err *err)
 {
     sqlite3_stmt *in = NULL, *out = NULL;
     int step = SQLITE_DONE;
@@ -126,8 +125,7 @@ static int derive(const struct end *to, int64_t run, size_t count, struct hy_err
 }
 
 /* `number` is the run's number in the target, 0 for the next free one. */
-static int copy_run(const struct end *from, int64_t run, const struct end *to, int64_t number,
-                    struct hy_err *err)
+static int copy_run(const struct end *from, int64_t run, const struct end *to, int64_t number, struct hy_err *err)
 {
     /* Left out here and not later: overwritten data can still be read in a file. */
     const char *read = from->spec ? "SELECT id, " RUN_HEAD ", ?2, ranks FROM runs WHERE id = ?1"
@@ -157,8 +155,7 @@ static int is_there(struct hy_store *s, int64_t run, struct hy_err *err)
     hy_query_i64(&q, run);
     rc = hy_query_step(&q, err);
     if (rc == 0)
-        return hy_err_set(err, -ENOENT, "there is no run %lld; `hopyard ls` lists runs",
-                          (long long)run);
+        return hy_err_set(err, -ENOENT, "there is no run %lld; `hopyard ls` lists runs", (long long)run);
     return rc < 0 ? rc : 0;
 }
 
@@ -317,7 +314,7 @@ static int check(const struct end *from, struct hy_err *err)
 
     if (rc == 0 && good)
         rc = hy_sqlite_scalar(from->db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check(1)", &good,
-                             from->path, err);
+                              from->path, err);
     return rc == 0 && !good ? -EBADMSG : rc;
 }
 
@@ -417,8 +414,7 @@ int hy_store_import(struct hy_store *s, const char *path, hy_spec_share_fn *shar
         rc = import_all(s, &from, source.is_foreign ? share : NULL, &count, &why);
     /* A constraint is violated: the file is invalid, not our store. */
     if (rc == -EBADMSG || rc == -ENODATA || rc == -EEXIST || rc == -EINVAL)
-        rc = hy_err_set(&why, -EBADMSG, "'%s' is damaged or was not written by hopyard; nothing was imported",
-                        path);
+        rc = hy_err_set(&why, -EBADMSG, "'%s' is damaged or was not written by hopyard; nothing was imported", path);
     sqlite3_close_v2(from.db);
     if (rc < 0)
         hy_store_fail_turn(s, &why);

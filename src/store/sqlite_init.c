@@ -61,8 +61,7 @@ static ssize_t seam_pwrite(int fd, const void *bytes, size_t n, off_t at)
     return HY_SYS(plain_pwrite(fd, bytes, n, at));
 }
 
-static void wrap_call(sqlite3_vfs *vfs, const char *name, sqlite3_syscall_ptr *ret_plain,
-                      sqlite3_syscall_ptr seam)
+static void wrap_call(sqlite3_vfs *vfs, const char *name, sqlite3_syscall_ptr *ret_plain, sqlite3_syscall_ptr seam)
 {
     sqlite3_syscall_ptr found = vfs->xGetSystemCall(vfs, name);
 

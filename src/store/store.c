@@ -108,11 +108,10 @@ int hy_sqlite_configure(sqlite3 *db, const char *path, struct hy_err *err)
     sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     /* trusted_schema, cell_size_check: the file may be from an untrusted source.
      * secure_delete (on in some builds) overwrites deleted data, which is of no use here. */
-    return hy_sqlite_exec(
-        db,
-        "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA secure_delete = OFF;"
-        "PRAGMA cache_size = -2000; PRAGMA mmap_size = 0;",
-        path, err);
+    return hy_sqlite_exec(db,
+                          "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA secure_delete = OFF;"
+                          "PRAGMA cache_size = -2000; PRAGMA mmap_size = 0;",
+                          path, err);
 }
 
 /* The -wal and -shm files remain after the last writer: without them a reader
@@ -143,12 +142,11 @@ static int make_durable(struct hy_store *s, struct hy_err *err)
     int64_t wal = 0;
     int rc;
 
-    rc = hy_sqlite_exec(
-        s->db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 4194304;",
-        s->path, err);
+    rc = hy_sqlite_exec(s->db,
+                        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 4194304;",
+                        s->path, err);
     if (rc == 0)
-        rc = hy_sqlite_scalar(s->db, "SELECT journal_mode = 'wal' FROM pragma_journal_mode", &wal, s->path,
-                             err);
+        rc = hy_sqlite_scalar(s->db, "SELECT journal_mode = 'wal' FROM pragma_journal_mode", &wal, s->path, err);
     if (rc == 0 && !wal)
         rc = hy_err_set(err, -ENOTSUP,
                         "the file system of '%s' cannot hold the store (no shared memory); set "
@@ -259,10 +257,9 @@ static int open_for_writing(struct hy_store *s, struct hy_err *err)
     if (rc == -EPERM || rc == -ENOMEM)
         return rc;
     if (rc < 0)
-        return hy_err_sys(
-            err, rc,
-            "cannot write to the directory '%s'; make it writable, or set HOPYARD_PROJECT to another",
-            s->directory);
+        return hy_err_sys(err, rc,
+                          "cannot write to the directory '%s'; make it writable, or set HOPYARD_PROJECT to another",
+                          s->directory);
     rc = hy_turn_lock(s->lock_fd, s->wait_ms);
     if (rc < 0)
         return rc == -EBUSY ? hy_sqlite_error(NULL, SQLITE_BUSY, s->path, err)
@@ -328,8 +325,7 @@ static int open_for_reading(struct hy_store *s, struct hy_err *err)
     if (rc == 0)
         rc = hy_schema_version(s->db, s->path, &version, err);
     if (rc < 0 && s->db &&
-        ((sqlite3_errcode(s->db) & 0xff) == SQLITE_CANTOPEN ||
-         (sqlite3_errcode(s->db) & 0xff) == SQLITE_READONLY)) {
+        ((sqlite3_errcode(s->db) & 0xff) == SQLITE_CANTOPEN || (sqlite3_errcode(s->db) & 0xff) == SQLITE_READONLY)) {
         /* WAL needs files beside the store that do not exist and that we may not make. */
         sqlite3_close_v2(hy_take(s->db));
         return read_copy(s, err);

@@ -179,8 +179,8 @@ enum hy_trial_order {
     HY_TRIALS_BY_VALUE, /* best first, by the run's direction; then those without a value, by number */
 };
 /* number 0: all, from `offset`, at most `limit` (0: no limit). -ENOENT for an unknown number. */
-int hy_store_trial_each(struct hy_store *s, int64_t run, int64_t number, enum hy_trial_order order,
-                        int64_t offset, int64_t limit, hy_trial_cb cb, void *arg, struct hy_err *err);
+int hy_store_trial_each(struct hy_store *s, int64_t run, int64_t number, enum hy_trial_order order, int64_t offset,
+                        int64_t limit, hy_trial_cb cb, void *arg, struct hy_err *err);
 
 /*
  * The trials whose ended_seq is above `after` and at most `until`, in that order,
@@ -214,10 +214,8 @@ struct hy_attempt_row {
     int64_t started, ended, cpu_ms, peak_memory;
 };
 
-int hy_store_attempt_add(struct hy_store *s, int64_t run, const struct hy_attempt_row *attempt,
-                         struct hy_err *err);
-int hy_store_attempt_end(struct hy_store *s, int64_t run, const struct hy_attempt_row *attempt,
-                         struct hy_err *err);
+int hy_store_attempt_add(struct hy_store *s, int64_t run, const struct hy_attempt_row *attempt, struct hy_err *err);
+int hy_store_attempt_end(struct hy_store *s, int64_t run, const struct hy_attempt_row *attempt, struct hy_err *err);
 /* Clears the charges of its attempts, so that it has all its retries again. */
 int hy_store_attempts_clear_charges(struct hy_store *s, int64_t run, int64_t trial, struct hy_err *err);
 typedef int (*hy_attempt_cb)(void *arg, const struct hy_attempt_row *attempt);

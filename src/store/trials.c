@@ -21,8 +21,7 @@ static int no_trial(int64_t run, int64_t number, struct hy_err *err)
 
 /* ---- changes ------------------------------------------------------------------- */
 
-static int insert(struct hy_store *s, int64_t run, const struct hy_trial_row *t, const char *dir,
-                  struct hy_err *err)
+static int insert(struct hy_store *s, int64_t run, const struct hy_trial_row *t, const char *dir, struct hy_err *err)
 {
     hy_cleanup_query struct hy_query q;
     int rc = hy_query_change(
@@ -86,8 +85,7 @@ int hy_store_trial_add(struct hy_store *s, int64_t run, const struct hy_trial_ro
         dir = longer;
     }
     if (rc == -EEXIST)
-        return hy_err_set(err, -EEXIST, "run %lld has a trial %lld already", (long long)run,
-                          (long long)trial->number);
+        return hy_err_set(err, -EEXIST, "run %lld has a trial %lld already", (long long)run, (long long)trial->number);
     if (rc == 0)
         rc = count_new(s, run, err);
     if (rc == 0 && ret_dir)
@@ -101,8 +99,7 @@ static int state_before(struct hy_store *s, int64_t run, int64_t number, int *re
     hy_cleanup_query struct hy_query q;
     int rc = hy_query_change(
         &q, s, HY_SQL_TRIAL_WAS,
-        "SELECT t.state, r.maximize FROM trials t, runs r WHERE t.run = ?1 AND t.number = ?2 AND r.id = ?1",
-        err);
+        "SELECT t.state, r.maximize FROM trials t, runs r WHERE t.run = ?1 AND t.number = ?2 AND r.id = ?1", err);
 
     if (rc < 0)
         return rc;
@@ -124,12 +121,11 @@ int hy_store_trial_end(struct hy_store *s, int64_t run, const struct hy_trial_ro
     int rc = state_before(s, run, t->number, &was, &maximize, err);
 
     if (rc == 0)
-        rc = hy_query_change(
-            &q, s, HY_SQL_TRIAL_END,
-            "UPDATE trials SET state = ?, value = ?, score = ?, message = ?, ended = ?, told_seq = ?,"
-            " ended_seq = nullif(?, 0)"
-            " WHERE run = ? AND number = ?",
-            err);
+        rc = hy_query_change(&q, s, HY_SQL_TRIAL_END,
+                             "UPDATE trials SET state = ?, value = ?, score = ?, message = ?, ended = ?, told_seq = ?,"
+                             " ended_seq = nullif(?, 0)"
+                             " WHERE run = ? AND number = ?",
+                             err);
     if (rc < 0)
         return rc;
     hy_query_i64(&q, t->state);
@@ -147,8 +143,8 @@ int hy_store_trial_end(struct hy_store *s, int64_t run, const struct hy_trial_ro
 
 /* ---- iteration ----------------------------------------------------------------- */
 
-#define TRIAL_SELECT                                                                                         \
-    "SELECT number, params, dir, state, value, message, attempts, started, ended, asked_seq, told_seq, "     \
+#define TRIAL_SELECT                                                                                                   \
+    "SELECT number, params, dir, state, value, message, attempts, started, ended, asked_seq, told_seq, "               \
     "ended_seq FROM trials"
 
 static void read_trial(struct hy_query *q, struct hy_trial_row *t)
@@ -190,8 +186,8 @@ static int walk(struct hy_query *q, hy_trial_cb cb, void *arg, int64_t *count, s
     return rc;
 }
 
-static int walk_part(struct hy_store *s, enum hy_sql which, const char *sql, int64_t run, int64_t offset,
-                     int64_t limit, hy_trial_cb cb, void *arg, int64_t *count, struct hy_err *err)
+static int walk_part(struct hy_store *s, enum hy_sql which, const char *sql, int64_t run, int64_t offset, int64_t limit,
+                     hy_trial_cb cb, void *arg, int64_t *count, struct hy_err *err)
 {
     hy_cleanup_query struct hy_query q;
     int rc = hy_query_open(&q, s, which, sql, err);
@@ -204,8 +200,7 @@ static int walk_part(struct hy_store *s, enum hy_sql which, const char *sql, int
     return walk(&q, cb, arg, count, err);
 }
 
-static int walk_one(struct hy_store *s, int64_t run, int64_t number, hy_trial_cb cb, void *arg,
-                    struct hy_err *err)
+static int walk_one(struct hy_store *s, int64_t run, int64_t number, hy_trial_cb cb, void *arg, struct hy_err *err)
 {
     hy_cleanup_query struct hy_query q;
     int64_t count;
@@ -222,9 +217,9 @@ static int walk_one(struct hy_store *s, int64_t run, int64_t number, hy_trial_cb
 static int count_values(struct hy_store *s, int64_t run, int64_t *ret, struct hy_err *err)
 {
     hy_cleanup_query struct hy_query q;
-    int rc = hy_query_open(
-        &q, s, HY_SQL_TRIAL_COUNT_VALUES,
-        "SELECT count(*) FROM trials INDEXED BY trials_score WHERE run = ? AND score IS NOT NULL", err);
+    int rc = hy_query_open(&q, s, HY_SQL_TRIAL_COUNT_VALUES,
+                           "SELECT count(*) FROM trials INDEXED BY trials_score WHERE run = ? AND score IS NOT NULL",
+                           err);
 
     if (rc < 0)
         return rc;
@@ -235,8 +230,8 @@ static int count_values(struct hy_store *s, int64_t run, int64_t *ret, struct hy
 }
 
 /* First those with a value, then the others by number. */
-static int walk_by_value(struct hy_store *s, int64_t run, int64_t offset, int64_t limit, hy_trial_cb cb,
-                         void *arg, struct hy_err *err)
+static int walk_by_value(struct hy_store *s, int64_t run, int64_t offset, int64_t limit, hy_trial_cb cb, void *arg,
+                         struct hy_err *err)
 {
     int64_t shown, values;
     int rc = walk_part(s, HY_SQL_TRIAL_BY_VALUE,
@@ -249,14 +244,13 @@ static int walk_by_value(struct hy_store *s, int64_t run, int64_t offset, int64_
     rc = count_values(s, run, &values, err);
     if (rc < 0)
         return rc;
-    return walk_part(
-        s, HY_SQL_TRIAL_NO_VALUE,
-        TRIAL_SELECT " NOT INDEXED WHERE run = ? AND score IS NULL ORDER BY number LIMIT ? OFFSET ?", run,
-        offset > values ? offset - values : 0, limit < 0 ? -1 : limit - shown, cb, arg, &shown, err);
+    return walk_part(s, HY_SQL_TRIAL_NO_VALUE,
+                     TRIAL_SELECT " NOT INDEXED WHERE run = ? AND score IS NULL ORDER BY number LIMIT ? OFFSET ?", run,
+                     offset > values ? offset - values : 0, limit < 0 ? -1 : limit - shown, cb, arg, &shown, err);
 }
 
-int hy_store_trial_each(struct hy_store *s, int64_t run, int64_t number, enum hy_trial_order order,
-                        int64_t offset, int64_t limit, hy_trial_cb cb, void *arg, struct hy_err *err)
+int hy_store_trial_each(struct hy_store *s, int64_t run, int64_t number, enum hy_trial_order order, int64_t offset,
+                        int64_t limit, hy_trial_cb cb, void *arg, struct hy_err *err)
 {
     int64_t count;
 
@@ -268,9 +262,8 @@ int hy_store_trial_each(struct hy_store *s, int64_t run, int64_t number, enum hy
         offset = 0;
     if (order == HY_TRIALS_BY_VALUE)
         return walk_by_value(s, run, offset, limit, cb, arg, err);
-    return walk_part(s, HY_SQL_TRIAL_BY_NUMBER,
-                     TRIAL_SELECT " WHERE run = ? ORDER BY number LIMIT ? OFFSET ?", run, offset, limit, cb,
-                     arg, &count, err);
+    return walk_part(s, HY_SQL_TRIAL_BY_NUMBER, TRIAL_SELECT " WHERE run = ? ORDER BY number LIMIT ? OFFSET ?", run,
+                     offset, limit, cb, arg, &count, err);
 }
 
 /* ---- ended trials ---------------------------------------------------------------- */
@@ -335,11 +328,10 @@ int hy_store_replay(struct hy_store *s, int64_t run, hy_replay_cb cb, void *arg,
 {
     hy_cleanup_query struct hy_query q;
     struct replay r = {.cb = cb, .arg = arg};
-    int rc =
-        hy_query_open(&q, s, HY_SQL_REPLAY,
-                      "SELECT asked_seq AS seq, 0, number FROM trials WHERE run = ?1 UNION ALL"
-                      " SELECT told_seq, 1, number FROM trials WHERE run = ?1 AND told_seq > 0 ORDER BY seq",
-                      err);
+    int rc = hy_query_open(&q, s, HY_SQL_REPLAY,
+                           "SELECT asked_seq AS seq, 0, number FROM trials WHERE run = ?1 UNION ALL"
+                           " SELECT told_seq, 1, number FROM trials WHERE run = ?1 AND told_seq > 0 ORDER BY seq",
+                           err);
 
     if (rc < 0)
         return rc;

@@ -93,8 +93,8 @@ static int locate(enum hy_cgroup_kind kind, struct hy_cgroup_place *ret)
 
 static bool is_safe_char(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+           c == '-';
 }
 
 /* Replaces characters that are not safe in a file name. */
@@ -114,8 +114,7 @@ static bool enable_memory_controller(const char *folder)
     hy_buf_init(&b, 4096);
     if (write_file(folder, "cgroup.subtree_control", "+memory") == 0)
         return true;
-    return read_file(folder, "cgroup.subtree_control", &b) == 0 &&
-           hy_list_contains(hy_buf_cstr(&b), "memory", " \n");
+    return read_file(folder, "cgroup.subtree_control", &b) == 0 && hy_list_contains(hy_buf_cstr(&b), "memory", " \n");
 }
 
 /* Whether we may move a process from our cgroup to one below `base`. */
@@ -275,8 +274,7 @@ bool hy_trial_cgroup_oom(const struct hy_trial_cgroup *t)
         return read_number(t->path, "memory.oom_control", "oom_kill") > 0 &&
                hy_trial_cgroup_peak(t) >= limit - limit / 16;
     }
-    return read_number(t->path, "memory.events", "oom_kill") > 0 &&
-           read_number(t->path, "memory.events", "oom") > 0;
+    return read_number(t->path, "memory.events", "oom_kill") > 0 && read_number(t->path, "memory.events", "oom") > 0;
 }
 
 uint64_t hy_trial_cgroup_usage(const struct hy_trial_cgroup *t)
@@ -317,8 +315,7 @@ static int signal_folder(const char *folder, enum hy_cgroup_kind kind, int sig)
 
 /* Calls `each` for every directory in `path`, a buffer of PATH_MAX that is
  * extended and restored; does not descend where it returns true. */
-static void walk(char *path, int depth, bool (*each)(void *arg, const char *path, const char *name),
-                 void *arg)
+static void walk(char *path, int depth, bool (*each)(void *arg, const char *path, const char *name), void *arg)
 {
     size_t n = strlen(path);
     DIR *d = depth ? opendir(path) : NULL;

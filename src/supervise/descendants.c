@@ -311,8 +311,7 @@ static void reap_if_orphan(void *arg, pid_t pid)
     struct hy_supervisor *s = arg;
     struct hy_proc proc;
 
-    if (!hy_map_get(&s->by_pid, (uint64_t)pid) && hy_proc_read(pid, &proc) == 0 && proc.dead &&
-        !is_helper(&proc))
+    if (!hy_map_get(&s->by_pid, (uint64_t)pid) && hy_proc_read(pid, &proc) == 0 && proc.dead && !is_helper(&proc))
         waitpid(pid, NULL, WNOHANG);
 }
 

@@ -126,8 +126,7 @@ static void describe_end(struct hy_fork_server *w, const struct hy_process_end *
     last_line(w, line, sizeof line);
     if (end->outcome == HY_PROCESS_SIGNALED)
         snprintf(how, sizeof how, " by signal %d (%s)", end->code, strsignal(end->code));
-    snprintf(w->why, sizeof w->why, "the fork server ended%s%s%s", how, *line ? ": " : "",
-             line);
+    snprintf(w->why, sizeof w->why, "the fork server ended%s%s%s", how, *line ? ": " : "", line);
 }
 
 static void on_end(void *arg, struct hy_process *p, const struct hy_process_end *end)
@@ -328,8 +327,8 @@ static int send_fork(int socket, const int *fds, size_t count)
     } control = {0};
     char word[] = "fork";
     struct iovec io = {.iov_base = word, .iov_len = 4};
-    struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = &control,
-                       .msg_controllen = CMSG_SPACE(count * sizeof(int))};
+    struct msghdr m = {
+        .msg_iov = &io, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(count * sizeof(int))};
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 
     c->cmsg_level = SOL_SOCKET;

@@ -224,7 +224,6 @@ static bool is_inside(const struct hy_procs *all, const struct hy_proc *proc, pi
     return false;
 }
 
-
 static uint64_t measure_container(struct hy_supervisor *s, size_t *ret_count)
 {
     uint64_t sum = 0;

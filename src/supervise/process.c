@@ -155,8 +155,7 @@ static void describe_timeout(struct hy_process *p)
     char limit[64];
 
     format_limit(p->timeout_ms, limit, sizeof limit);
-    snprintf(p->message, sizeof p->message, "killed: ran longer than the %s it may take; raise --timeout",
-             limit);
+    snprintf(p->message, sizeof p->message, "killed: ran longer than the %s it may take; raise --timeout", limit);
 }
 
 static void describe_over_memory(struct hy_process *p)
@@ -322,8 +321,7 @@ static void on_timer(uv_timer_t *timer)
     switch (p->stage) {
     case HY_STAGE_STARTING:
         if (!p->has_outcome)
-            snprintf(p->message, sizeof p->message,
-                     "the fork server does not answer");
+            snprintf(p->message, sizeof p->message, "the fork server does not answer");
         fail_start(p, p->has_outcome ? -ECANCELED : -ETIMEDOUT);
         break;
     case HY_STAGE_RUNNING:
@@ -418,8 +416,7 @@ void hy_process_begin(struct hy_process *p)
     if (p->pidfd >= 0 && hy_process_open_poll(p, &p->exit_poll, p->pidfd) == 0)
         uv_poll_start(&p->exit_poll, UV_READABLE, on_exit_event);
     if (p->cgroup.path)
-        uv_poll_start(&p->oom_poll, p->cgroup.kind == HY_CGROUP_V1 ? UV_READABLE : UV_PRIORITIZED,
-                      on_oom_event);
+        uv_poll_start(&p->oom_poll, p->cgroup.kind == HY_CGROUP_V1 ? UV_READABLE : UV_PRIORITIZED, on_oom_event);
     poll_output(&p->pipes[0]);
     poll_output(&p->pipes[1]);
     uv_timer_stop(&p->timer);
@@ -435,8 +432,7 @@ static bool is_our_child(const struct hy_supervisor *s, pid_t pid)
 {
     siginfo_t info;
 
-    return !hy_map_get(&s->by_pid, (uint64_t)pid) &&
-           waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+    return !hy_map_get(&s->by_pid, (uint64_t)pid) && waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
 /* It waits for the go-ahead, and we reap it: its PID cannot be reused before that. */
@@ -445,8 +441,7 @@ static int adopt_child(struct hy_process *p, pid_t pid, struct hy_err *err)
     int rc;
 
     if (!is_our_child(p->supervisor, pid)) /* it may have died, and was reaped as any orphan is */
-        return hy_err_set(err, -EAGAIN, "process %d, which was forked for it, is gone or is not our child",
-                          (int)pid);
+        return hy_err_set(err, -EAGAIN, "process %d, which was forked for it, is gone or is not our child", (int)pid);
     rc = hy_map_put(&p->supervisor->by_pid, 0, p); /* see hy_process_begin */
     if (rc < 0)
         return hy_err_oom(err);

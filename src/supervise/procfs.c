@@ -58,9 +58,8 @@ int hy_proc_read(pid_t pid, struct hy_proc *ret)
         return (int)n;
     /* The name, in parentheses, may contain parentheses and blanks itself. */
     rest = strrchr(text, ')');
-    if (!rest ||
-        sscanf(rest + 1, " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu %llu",
-               &state, &ppid, &pgrp, &sid, &threads, &start, &size) != 7)
+    if (!rest || sscanf(rest + 1, " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu %llu",
+                        &state, &ppid, &pgrp, &sid, &threads, &start, &size) != 7)
         return -ESRCH;
     /* A first thread that has ended before the others is shown as a zombie too. */
     *ret = (struct hy_proc){.pid = pid,

@@ -330,8 +330,8 @@ static int send_message(const char *text, const int *fds, size_t count)
     if (count) {
         m.msg_control = &control;
         m.msg_controllen = CMSG_SPACE(count * sizeof *fds);
-        control.head = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS,
-                                        .cmsg_len = CMSG_LEN(count * sizeof *fds)};
+        control.head = (struct cmsghdr){
+            .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(count * sizeof *fds)};
         memcpy(CMSG_DATA(&control.head), fds, count * sizeof *fds);
     }
     return HY_SYS(sendmsg(reaper_fd, &m, MSG_NOSIGNAL)) < 0 ? -errno : 0;

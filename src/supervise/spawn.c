@@ -80,8 +80,7 @@ IN_CHILD static int try_candidates(struct plan *plan)
         }
         if (errno == EACCES)
             error = in_path && access(*path, F_OK) < 0 ? error : EACCES;
-        else if (errno != ENOENT && errno != ENOTDIR && errno != ESTALE && errno != ENODEV &&
-                 errno != ETIMEDOUT)
+        else if (errno != ENOENT && errno != ENOTDIR && errno != ESTALE && errno != ENODEV && errno != ETIMEDOUT)
             return errno;
     }
     return error;
@@ -209,16 +208,15 @@ static int cannot_exec(const struct hy_spawn *s, int error, struct hy_err *err)
     if (error == ENOENT && !strchr(name, '/'))
         return hy_err_set(err, -error, "cannot start '%s': not found in PATH (%s)", name, path_of(s->env));
     if (error == ENOENT && exists(s->cwd, name))
-        return hy_err_set(err, -error,
-                          "cannot start '%s': its interpreter or loader was not found", name);
+        return hy_err_set(err, -error, "cannot start '%s': its interpreter or loader was not found", name);
     if (error == ENOENT && *name == '/')
         return hy_err_set(err, -error, "cannot start '%s': there is no such file", name);
     if (error == ENOENT)
         return hy_err_set(err, -error, "cannot start '%s': not found in %s", name, s->cwd);
     if (error == EACCES)
-        return hy_err_set(
-            err, -error,
-            "cannot start '%s': it is not executable (chmod +x), or its directory is not accessible", name);
+        return hy_err_set(err, -error,
+                          "cannot start '%s': it is not executable (chmod +x), or its directory is not accessible",
+                          name);
     if (error == E2BIG)
         return hy_err_set(err, -error, "cannot start '%s': its arguments and environment are too long", name);
     return hy_err_sys(err, -error, "cannot start '%s'", name);
@@ -227,11 +225,10 @@ static int cannot_exec(const struct hy_spawn *s, int error, struct hy_err *err)
 static int describe_failure(const struct plan *plan, struct hy_err *err)
 {
     if (plan->failed == STEP_CWD)
-        return hy_err_sys(err, -plan->error, "cannot start '%s': cannot enter the directory '%s'",
-                          plan->spawn->argv[0], plan->spawn->cwd);
+        return hy_err_sys(err, -plan->error, "cannot start '%s': cannot enter the directory '%s'", plan->spawn->argv[0],
+                          plan->spawn->cwd);
     if (plan->failed == STEP_CGROUP)
-        return hy_err_sys(err, -plan->error, "cannot start '%s': cannot enter its cgroup",
-                          plan->spawn->argv[0]);
+        return hy_err_sys(err, -plan->error, "cannot start '%s': cannot enter its cgroup", plan->spawn->argv[0]);
     return cannot_exec(plan->spawn, plan->error, err);
 }
 
@@ -244,8 +241,8 @@ static pid_t clone_child(struct plan *plan, char *stack, int *ret_pidfd)
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    pid = HY_SYS(clone(run_child, stack + CHILD_STACK, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, plan,
-                       ret_pidfd));
+    pid =
+        HY_SYS(clone(run_child, stack + CHILD_STACK, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, plan, ret_pidfd));
     if (pid < 0)
         pid = -errno;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -254,12 +251,10 @@ static pid_t clone_child(struct plan *plan, char *stack, int *ret_pidfd)
 
 int hy_spawn(const struct hy_spawn *spawn, pid_t *ret_pid, int *ret_pidfd, struct hy_err *err)
 {
-    __attribute__((cleanup(free_strings))) char **candidates =
-        list_candidates(spawn->argv[0], path_of(spawn->env));
+    __attribute__((cleanup(free_strings))) char **candidates = list_candidates(spawn->argv[0], path_of(spawn->env));
     hy_cleanup_free char **shell_argv = make_shell_argv(spawn->argv);
     hy_cleanup_free char *stack = hy_malloc(CHILD_STACK);
-    struct plan plan = {
-        .spawn = spawn, .candidates = candidates, .shell_argv = shell_argv, .parent = getpid()};
+    struct plan plan = {.spawn = spawn, .candidates = candidates, .shell_argv = shell_argv, .parent = getpid()};
     hy_cleanup_close int pidfd = -1;
     pid_t pid;
 

@@ -87,10 +87,15 @@ static int spawn_into(struct hy_process *p, const struct hy_process_spec *spec, 
     struct hy_supervisor *s = p->supervisor;
     hy_cleanup_free char **env = mark_environment(s, spec->tag, spec->env);
     hy_cleanup_close int enter = p->cgroup.path ? hy_trial_cgroup_enter_fd(&p->cgroup) : -1;
-    struct hy_spawn spawn = {.argv = spec->argv, .env = env, .cwd = spec->cwd,
-                             .fds = {s->null_fd, writers[0], writers[1]}, .cgroup_fd = enter,
-                             .open_files = spec->open_files, .inherit = spec->inherit,
-                             .inherit_count = spec->inherit_count, .cores = spec->cores};
+    struct hy_spawn spawn = {.argv = spec->argv,
+                             .env = env,
+                             .cwd = spec->cwd,
+                             .fds = {s->null_fd, writers[0], writers[1]},
+                             .cgroup_fd = enter,
+                             .open_files = spec->open_files,
+                             .inherit = spec->inherit,
+                             .inherit_count = spec->inherit_count,
+                             .cores = spec->cores};
 
     if (!env)
         return hy_err_oom(err);
@@ -164,8 +169,7 @@ static struct hy_process *new_process(struct hy_supervisor *s, const struct hy_p
 }
 
 int hy_process_start(struct hy_supervisor *s, const struct hy_process_spec *spec,
-                     const struct hy_process_events *events, void *arg, struct hy_process **ret,
-                     struct hy_err *err)
+                     const struct hy_process_events *events, void *arg, struct hy_process **ret, struct hy_err *err)
 {
     struct hy_process *p;
     int rc;

@@ -44,7 +44,7 @@ enum hy_process_outcome {
     HY_PROCESS_OVER_MEMORY,
     HY_PROCESS_OVER_CONTAINER_MEMORY, /* it used most when its container was nearly full; no message: see `container` */
     HY_PROCESS_TIMED_OUT,
-    HY_PROCESS_KILLED,      /* hy_process_kill */
+    HY_PROCESS_KILLED, /* hy_process_kill */
     HY_PROCESS_NOT_STARTED, /* by `fork_server`; code: -ENOTSUP (start it without one), -EAGAIN
                                (the server or the process has died), -ETIMEDOUT (the server
                                hangs), -ENOMEM (retry later) or another; with a message */
@@ -58,10 +58,10 @@ struct hy_process_end {
     uint64_t peak_memory;
     struct {
         uint64_t limit, used; /* bytes, of all processes in the container ... */
-        uint64_t used_by_it;  /* ... and of this one with its descendants */
+        uint64_t used_by_it; /* ... and of this one with its descendants */
     } container;
-    int64_t cpu_ms;         /* of it and the descendants it waited for */
-    const char *message;    /* "killed: used 4.1 GB of the 4.0 GB it may use; raise --memory", or "" */
+    int64_t cpu_ms; /* of it and the descendants it waited for */
+    const char *message; /* "killed: used 4.1 GB of the 4.0 GB it may use; raise --memory", or "" */
 };
 
 struct hy_process_events {
@@ -98,8 +98,7 @@ const char *hy_supervisor_limit_method(const struct hy_supervisor *s);
  * returned through a pipe or shared memory, so no trial is half started.
  */
 int hy_process_start(struct hy_supervisor *s, const struct hy_process_spec *spec,
-                     const struct hy_process_events *events, void *arg,
-                     struct hy_process **ret, struct hy_err *err);
+                     const struct hy_process_events *events, void *arg, struct hy_process **ret, struct hy_err *err);
 /* SIGTERM to it and its descendants, after grace_ms SIGKILL. May be called again. */
 void hy_process_kill(struct hy_process *p, int64_t grace_ms);
 /* Stops reading the pipe of fd 1 or 2 (the trial then blocks in write), or continues. */
@@ -177,10 +176,10 @@ struct hy_helper; /* opaque */
 struct hy_helper_spec {
     const char *file;
     char *const *argv;
-    char *const *env;    /* NULL: ours; its PATH is searched */
-    const char *input;   /* text for standard input; NULL: none ... */
-    int input_fd;        /* ... or a descriptor for it; 0: none */
-    int64_t timeout_ms;  /* 0: none, until hy_helper_limit */
+    char *const *env; /* NULL: ours; its PATH is searched */
+    const char *input; /* text for standard input; NULL: none ... */
+    int input_fd; /* ... or a descriptor for it; 0: none */
+    int64_t timeout_ms; /* 0: none, until hy_helper_limit */
 };
 
 /* `status`: its exit status, or 128 + the signal, or -ETIMEDOUT. `output`: what it

@@ -35,10 +35,10 @@ void *hy_tf_symbol(const char *name)
 
 int hy_tf_find(struct hy_err *err)
 {
-#define HY_TF_FIND(type, name, parameters)                                                                   \
-    if (!(*(void **)&hy_tf.name = hy_tf_symbol("TF_" #name)))                                                \
-        return hy_err_set(err, -ENOSYS,                                                                      \
-                          "this TensorFlow has no TF_" #name                                                 \
+#define HY_TF_FIND(type, name, parameters)                                                                             \
+    if (!(*(void **)&hy_tf.name = hy_tf_symbol("TF_" #name)))                                                          \
+        return hy_err_set(err, -ENOSYS,                                                                                \
+                          "this TensorFlow has no TF_" #name                                                           \
                           " in its C API, which hopyard's ops need; use TensorFlow 2.12 or newer");
     HY_TF_ENTRIES(HY_TF_FIND)
 #undef HY_TF_FIND
@@ -46,9 +46,9 @@ int hy_tf_find(struct hy_err *err)
 }
 
 static const TF_DataType types[HY_TYPES] = {
-    [HY_U8] = TF_UINT8,   [HY_I8] = TF_INT8,   [HY_U16] = TF_UINT16,    [HY_I16] = TF_INT16, [HY_U32] = TF_UINT32,
-    [HY_I32] = TF_INT32,  [HY_U64] = TF_UINT64, [HY_I64] = TF_INT64,    [HY_F16] = TF_HALF,  [HY_BF16] = TF_BFLOAT16,
-    [HY_F32] = TF_FLOAT,  [HY_F64] = TF_DOUBLE, [HY_BOOL] = TF_BOOL,
+    [HY_U8] = TF_UINT8,  [HY_I8] = TF_INT8,    [HY_U16] = TF_UINT16, [HY_I16] = TF_INT16, [HY_U32] = TF_UINT32,
+    [HY_I32] = TF_INT32, [HY_U64] = TF_UINT64, [HY_I64] = TF_INT64,  [HY_F16] = TF_HALF,  [HY_BF16] = TF_BFLOAT16,
+    [HY_F32] = TF_FLOAT, [HY_F64] = TF_DOUBLE, [HY_BOOL] = TF_BOOL,
 };
 
 TF_DataType hy_tf_type_of(enum hy_type type)

@@ -18,10 +18,10 @@
 #define TEXT_SIZE 24 /* of TensorFlow's string, on all 64-bit machines */
 
 static const TF_DataType types[HY_DTYPES] = {
-    [HY_DTYPE_BOOL] = TF_BOOL,     [HY_DTYPE_INT8] = TF_INT8,       [HY_DTYPE_INT16] = TF_INT16,
-    [HY_DTYPE_INT32] = TF_INT32,   [HY_DTYPE_INT64] = TF_INT64,     [HY_DTYPE_UINT8] = TF_UINT8,
-    [HY_DTYPE_UINT16] = TF_UINT16, [HY_DTYPE_UINT32] = TF_UINT32,   [HY_DTYPE_UINT64] = TF_UINT64,
-    [HY_DTYPE_FLOAT16] = TF_HALF,  [HY_DTYPE_FLOAT32] = TF_FLOAT,   [HY_DTYPE_FLOAT64] = TF_DOUBLE,
+    [HY_DTYPE_BOOL] = TF_BOOL,     [HY_DTYPE_INT8] = TF_INT8,     [HY_DTYPE_INT16] = TF_INT16,
+    [HY_DTYPE_INT32] = TF_INT32,   [HY_DTYPE_INT64] = TF_INT64,   [HY_DTYPE_UINT8] = TF_UINT8,
+    [HY_DTYPE_UINT16] = TF_UINT16, [HY_DTYPE_UINT32] = TF_UINT32, [HY_DTYPE_UINT64] = TF_UINT64,
+    [HY_DTYPE_FLOAT16] = TF_HALF,  [HY_DTYPE_FLOAT32] = TF_FLOAT, [HY_DTYPE_FLOAT64] = TF_DOUBLE,
     [HY_DTYPE_BYTES] = TF_STRING,  [HY_DTYPE_STR] = TF_STRING,
 };
 
@@ -52,8 +52,11 @@ static void drop_text(void *text)
     strings.done(text);
 }
 
-static const struct hy_gather_sink sink = {.take = hy_memory_alloc, .drop = hy_memory_free,
-                                         .text_size = TEXT_SIZE, .put_text = put_text, .drop_text = drop_text};
+static const struct hy_gather_sink sink = {.take = hy_memory_alloc,
+                                           .drop = hy_memory_free,
+                                           .text_size = TEXT_SIZE,
+                                           .put_text = put_text,
+                                           .drop_text = drop_text};
 
 /* ---- tensors ------------------------------------------------------------------------------ */
 
@@ -221,7 +224,13 @@ void hy_feed_register(TF_Status *status)
     static const char *const attrs[] = {"feed: int", "Tout: list(type) >= 0", NULL};
 
     find_strings();
-    hy_op_register(&(struct hy_op_spec){.name = "HopyardFeed", .inputs = inputs, .outputs = outputs, .attrs = attrs,
-                                        .shape = unknown_shapes, .create = create, .compute = compute, .destroy = free},
+    hy_op_register(&(struct hy_op_spec){.name = "HopyardFeed",
+                                        .inputs = inputs,
+                                        .outputs = outputs,
+                                        .attrs = attrs,
+                                        .shape = unknown_shapes,
+                                        .create = create,
+                                        .compute = compute,
+                                        .destroy = free},
                    status);
 }

@@ -192,6 +192,10 @@ static void write_cleanup(TF_WritableFile *file)
 }
 
 const TF_WritableFileOps hy_files_write_ops = {
-    .cleanup = write_cleanup, .append = write_append, .tell = write_tell, .flush = write_flush, .sync = write_sync,
+    .cleanup = write_cleanup,
+    .append = write_append,
+    .tell = write_tell,
+    .flush = write_flush,
+    .sync = write_sync,
     .close = write_close,
 };

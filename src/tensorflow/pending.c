@@ -143,7 +143,7 @@ static struct hy_pending *take_abandoned(const char *name, uint32_t set)
     struct hy_pending *found = NULL;
 
     pthread_mutex_lock(&lock);
-    hy_list_each (it, &abandoned) {
+    hy_list_each(it, &abandoned) {
         struct hy_pending *p = hy_container(it, struct hy_pending, link);
 
         if (p->set != set || strcmp(p->name, name) != 0)

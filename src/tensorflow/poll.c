@@ -127,8 +127,12 @@ void hy_poll_register(TF_Status *status)
     static const char *const outputs[] = {"over: bool", NULL};
     static const char *const attrs[] = {"M: int >= 1", NULL};
 
-    hy_op_register(&(struct hy_op_spec){.name = "HopyardPoll", .inputs = inputs, .outputs = outputs, .attrs = attrs,
-                                        .shape = hy_op_scalar_shape, .compute = compute,
+    hy_op_register(&(struct hy_op_spec){.name = "HopyardPoll",
+                                        .inputs = inputs,
+                                        .outputs = outputs,
+                                        .attrs = attrs,
+                                        .shape = hy_op_scalar_shape,
+                                        .compute = compute,
                                         .compute_async = compute_async},
                    status);
 }

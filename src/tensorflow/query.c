@@ -60,8 +60,13 @@ void hy_query_register(TF_Status *status)
     static const char *const outputs[] = {"value: int32", NULL};
     static const char *const attrs[] = {"what: int", NULL};
 
-    hy_op_register(&(struct hy_op_spec){.name = "HopyardQuery", .inputs = inputs, .outputs = outputs, .attrs = attrs,
-                                        .shape = hy_op_scalar_shape, .create = create, .compute = compute,
+    hy_op_register(&(struct hy_op_spec){.name = "HopyardQuery",
+                                        .inputs = inputs,
+                                        .outputs = outputs,
+                                        .attrs = attrs,
+                                        .shape = hy_op_scalar_shape,
+                                        .create = create,
+                                        .compute = compute,
                                         .destroy = free},
                    status);
 }

@@ -193,12 +193,21 @@ static int64_t start_request(const struct hy_bridge *bridge, const struct start 
     hy_cleanup_free struct hy_tensor *tensors = hy_calloc((size_t)s->tensor_count + 1, sizeof(*tensors));
     const TF_Tensor *splits = s->splits_count ? p->inputs[s->tensor_count] : NULL;
     struct hy_request request = {
-        .kind = p->kind, .name = p->name, .set = p->set, .type = p->type, .op = (enum hy_reduce)s->reduce,
-        .prescale = from_bits(s->prescale), .postscale = from_bits(s->postscale), .root = (uint32_t)s->root,
-        .tensor_count = (size_t)s->tensor_count, .tensors = tensors,
+        .kind = p->kind,
+        .name = p->name,
+        .set = p->set,
+        .type = p->type,
+        .op = (enum hy_reduce)s->reduce,
+        .prescale = from_bits(s->prescale),
+        .postscale = from_bits(s->postscale),
+        .root = (uint32_t)s->root,
+        .tensor_count = (size_t)s->tensor_count,
+        .tensors = tensors,
         .splits = splits ? hy_tf_memory(splits) : NULL,
         .split_count = splits ? hy_tf.TensorByteSize(splits) / sizeof(int64_t) : 0,
-        .allocate = allocate, .arg = p, .waits_next = s->waits_next != 0,
+        .allocate = allocate,
+        .arg = p,
+        .waits_next = s->waits_next != 0,
     };
 
     if (!tensors)
@@ -261,14 +270,26 @@ void hy_start_register(TF_Status *status)
     static const char *const outputs[] = {"handle: int64", NULL};
     static const char *const attrs[] = {
         "T: {uint8, int8, uint16, int16, uint32, int32, uint64, int64, half, bfloat16, float, double, bool} = DT_FLOAT",
-        "N: int >= 0", "S: int >= 0", "kind: int", "tensor_name: string",
-        "reduce: int = 0", "set: int = 0", "root: int = 0", "waits_next: int = 0",
-        "prescale: int = 4607182418800017408", "postscale: int = 4607182418800017408", /* 1.0 */
+        "N: int >= 0",
+        "S: int >= 0",
+        "kind: int",
+        "tensor_name: string",
+        "reduce: int = 0",
+        "set: int = 0",
+        "root: int = 0",
+        "waits_next: int = 0",
+        "prescale: int = 4607182418800017408",
+        "postscale: int = 4607182418800017408", /* 1.0 */
         NULL,
     };
 
-    hy_op_register(&(struct hy_op_spec){.name = "HopyardStart", .inputs = inputs, .outputs = outputs, .attrs = attrs,
-                                        .shape = hy_op_scalar_shape, .create = create, .compute = compute,
+    hy_op_register(&(struct hy_op_spec){.name = "HopyardStart",
+                                        .inputs = inputs,
+                                        .outputs = outputs,
+                                        .attrs = attrs,
+                                        .shape = hy_op_scalar_shape,
+                                        .create = create,
+                                        .compute = compute,
                                         .destroy = destroy},
                    status);
 }

@@ -28,7 +28,12 @@ struct hy_bridge {
 };
 
 enum hy_bridge_query {
-    HY_QUERY_RANK, HY_QUERY_SIZE, HY_QUERY_LOCAL_RANK, HY_QUERY_LOCAL_SIZE, HY_QUERY_CROSS_RANK, HY_QUERY_CROSS_SIZE,
+    HY_QUERY_RANK,
+    HY_QUERY_SIZE,
+    HY_QUERY_LOCAL_RANK,
+    HY_QUERY_LOCAL_SIZE,
+    HY_QUERY_CROSS_RANK,
+    HY_QUERY_CROSS_SIZE,
 };
 
 /* 0, or -EPROTO: another version. `bridge` must stay valid until the process exits; NULL detaches it. */

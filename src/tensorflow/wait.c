@@ -8,9 +8,13 @@
 #include "base/mem.h"
 
 static const char *const names[] = {
-    [HY_ALLREDUCE] = "HorovodAllreduce", [HY_ALLGATHER] = "HorovodAllgather",
-    [HY_BROADCAST] = "HorovodBroadcast", [HY_ALLTOALL] = "HorovodAlltoall",
-    [HY_REDUCESCATTER] = "HorovodReducescatter", [HY_BARRIER] = "HorovodBarrier", [HY_JOIN] = "HorovodJoin",
+    [HY_ALLREDUCE] = "HorovodAllreduce",
+    [HY_ALLGATHER] = "HorovodAllgather",
+    [HY_BROADCAST] = "HorovodBroadcast",
+    [HY_ALLTOALL] = "HorovodAlltoall",
+    [HY_REDUCESCATTER] = "HorovodReducescatter",
+    [HY_BARRIER] = "HorovodBarrier",
+    [HY_JOIN] = "HorovodJoin",
 };
 
 void hy_tf_add_op_name(struct hy_err *err, enum hy_kind kind, const char *name)
@@ -27,7 +31,8 @@ static void add_thread_hint(struct hy_err *err, const struct hy_pending *p)
     if (err->code == -EDEADLK && p->holds_thread)
         hy_err_set(err, err->code,
                    "%s. Each request of this graph holds a thread while it waits: give its session as many inter-op "
-                   "threads as it has requests that do not depend on each other (TF_NUM_INTEROP_THREADS)", whole.text);
+                   "threads as it has requests that do not depend on each other (TF_NUM_INTEROP_THREADS)",
+                   whole.text);
 }
 
 static struct hy_pending *take(TF_OpKernelContext *ctx, int input, struct hy_err *err)
@@ -44,7 +49,8 @@ static struct hy_pending *take(TF_OpKernelContext *ctx, int input, struct hy_err
     if (!p)
         hy_err_set(err, -EINVAL,
                    "HopyardWait: input %d is not the handle of a request in flight; each is waited for once, in the "
-                   "step that started it", input);
+                   "step that started it",
+                   input);
     return p;
 }
 
@@ -149,7 +155,11 @@ void hy_wait_register(TF_Status *status)
     static const char *const outputs[] = {"outputs: Tout", NULL};
     static const char *const attrs[] = {"M: int >= 0", "Tout: list(type) >= 0", NULL};
 
-    hy_op_register(&(struct hy_op_spec){.name = "HopyardWait", .inputs = inputs, .outputs = outputs, .attrs = attrs,
-                                        .shape = unknown_shapes, .compute = compute},
+    hy_op_register(&(struct hy_op_spec){.name = "HopyardWait",
+                                        .inputs = inputs,
+                                        .outputs = outputs,
+                                        .attrs = attrs,
+                                        .shape = unknown_shapes,
+                                        .compute = compute},
                    status);
 }

@@ -42,8 +42,8 @@ static void escaped(struct hy_out *out, const uint8_t *bytes, size_t n)
 static size_t line_length(const struct hy_log_format *l, const uint8_t *bytes, size_t n, size_t *ret_skip)
 {
     const uint8_t *newline = memchr(bytes, '\n', n);
-    const uint8_t *back =
-        l->escape && !l->overwrite ? memchr(bytes, '\r', newline ? (size_t)(newline - bytes) : n) : NULL;
+    const uint8_t *back = l->escape && !l->overwrite ? memchr(bytes, '\r', newline ? (size_t)(newline - bytes) : n)
+                                                     : NULL;
 
     if (back) {
         *ret_skip = back + 1 == newline ? 2 : 1;
@@ -131,7 +131,7 @@ static void append_text(const struct hy_log_format *l, struct hy_out *out, const
 }
 
 size_t hy_log_format_append(const struct hy_log_format *l, struct hy_out *out, int64_t trial, bool is_stderr,
-                         const uint8_t *bytes, size_t n, bool last, bool full)
+                            const uint8_t *bytes, size_t n, bool last, bool full)
 {
     if (!last && (l->escape || l->prefix != HY_LOG_BYTES))
         n -= unfinished(bytes, n);

@@ -33,6 +33,6 @@ struct hy_log_format {
  * `full`: the caller's buffer is full, so at least one byte is consumed.
  */
 size_t hy_log_format_append(const struct hy_log_format *l, struct hy_out *out, int64_t trial, bool is_stderr,
-                         const uint8_t *bytes, size_t n, bool last, bool full);
+                            const uint8_t *bytes, size_t n, bool last, bool full);
 
 #endif

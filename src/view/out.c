@@ -203,10 +203,10 @@ void hy_out_value(struct hy_out *o, const char *text)
 
 /* A page may be light or dark: weight and opacity work on both. NULL: no span. */
 static const char *const span_styles[] = {
-    [HY_PLAIN] = NULL,           [HY_BOLD] = "font-weight:600",
-    [HY_DIM] = "opacity:.65",    [HY_RED] = "font-weight:600",
-    [HY_GREEN] = NULL,           [HY_YELLOW] = NULL,
-    [HY_CYAN] = NULL,            [HY_BEST] = "font-weight:600",
+    [HY_PLAIN] = NULL,        [HY_BOLD] = "font-weight:600",
+    [HY_DIM] = "opacity:.65", [HY_RED] = "font-weight:600",
+    [HY_GREEN] = NULL,        [HY_YELLOW] = NULL,
+    [HY_CYAN] = NULL,         [HY_BEST] = "font-weight:600",
 };
 
 static bool has_span(const struct hy_out *o, enum hy_tint tint)

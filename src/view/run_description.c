@@ -60,8 +60,8 @@ char *hy_versions_text(const char *json)
     int rc = 0;
 
     hy_buf_init(&b, SIZE_MAX / 2);
-    json_object_foreach(versions, name, value) if (rc == 0 && json_is_string(value)) rc =
-        hy_buf_printf(&b, "%s%s %s", b.len ? ", " : "", name, json_string_value(value));
+    json_object_foreach(versions, name, value) if (rc == 0 && json_is_string(value))
+        rc = hy_buf_printf(&b, "%s%s %s", b.len ? ", " : "", name, json_string_value(value));
     return taken(&b, rc);
 }
 

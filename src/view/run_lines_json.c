@@ -156,8 +156,7 @@ int hy_run_lines_detached(const struct hy_run_lines *s, int64_t run, const char 
     } else {
         if (*tensorboard)
             hy_outf(out, "tensorboard %s\n", tensorboard);
-        hy_outf(out,
-                "run %lld continues; watch it with: hopyard attach %lld; stop it with: hopyard stop %lld\n",
+        hy_outf(out, "run %lld continues; watch it with: hopyard attach %lld; stop it with: hopyard stop %lld\n",
                 (long long)run, (long long)run, (long long)run);
     }
     return out->rc;

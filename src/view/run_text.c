@@ -82,8 +82,7 @@ void hy_run_text_head(struct hy_line *l, const Hy__Update *u, int64_t later_ms)
 
         hy_line_wordf(l, HY_PLAIN, ", about %s left", hy_format_duration(left, text, sizeof text));
     }
-    hy_line_wordf(l, HY_DIM, "  %u agent%s, %u slot%s", u->agents, plural(u->agents), u->slots,
-                  plural(u->slots));
+    hy_line_wordf(l, HY_DIM, "  %u agent%s, %u slot%s", u->agents, plural(u->agents), u->slots, plural(u->slots));
 }
 
 static void count(struct hy_line *l, enum hy_tint tint, uint64_t n, const char *what)

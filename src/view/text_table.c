@@ -219,8 +219,7 @@ struct place {
     int width;   /* of the terminal; 0: no limit */
 };
 
-static void put(struct hy_out *out, struct place *p, const struct column *c, const char *text,
-                const struct cell *cell)
+static void put(struct hy_out *out, struct place *p, const struct column *c, const char *text, const struct cell *cell)
 {
     int room = c->width, blanks;
 

@@ -131,8 +131,11 @@ static void add_columns(struct hy_text_table *g, const struct shape *s)
     const char *name;
     json_t *value;
 
-    hy_text_table_column(g, s->are_nodes ? "node" : s->options->ranks ? "rank" : "#", s->are_nodes ? 0 : HY_TABLE_RIGHT,
-                         0);
+    hy_text_table_column(g,
+                         s->are_nodes        ? "node"
+                         : s->options->ranks ? "rank"
+                                             : "#",
+                         s->are_nodes ? 0 : HY_TABLE_RIGHT, 0);
     hy_text_table_column(g, "state", 0, 0);
     if (s->names)
         json_object_foreach(s->names, name, value)
@@ -206,7 +209,7 @@ static void add_row(struct hy_text_table *g, const struct shape *s, const struct
     add_params(g, s, t);
     if (s->metric)
         hy_text_table_cell(g, t->number == s->options->best ? HY_BEST : HY_PLAIN,
-                     t->has_value ? hy_format_metric(t->value, text, sizeof text) : "");
+                           t->has_value ? hy_format_metric(t->value, text, sizeof text) : "");
     if (s->steps)
         hy_text_table_cell(g, HY_DIM, step_text(t, text, sizeof text));
     hy_format_duration(t->elapsed_ms + (running ? s->options->later_ms : 0), text, sizeof text);
@@ -220,7 +223,7 @@ static void add_row(struct hy_text_table *g, const struct shape *s, const struct
 }
 
 static struct hy_text_table *fill(struct shape *s, const struct hy_style *style, const Hy__TrialView *const *trials,
-                            size_t count)
+                                  size_t count)
 {
     struct hy_text_table *g = hy_text_table_new();
 
@@ -233,7 +236,7 @@ static struct hy_text_table *fill(struct shape *s, const struct hy_style *style,
 }
 
 int hy_trial_table_render(struct hy_out *out, const Hy__TrialView *const *trials, size_t count,
-                     const struct hy_trial_table_options *options)
+                          const struct hy_trial_table_options *options)
 {
     hy_cleanup_json json_t *names = count ? hy_json_parse(trials[0]->params, 0) : NULL;
     hy_cleanup_text_table struct hy_text_table *g = NULL;

@@ -28,7 +28,7 @@ struct hy_trial_table_options {
 
 /* Renders the trials as lines into `out`. 0 or -Exxx. */
 int hy_trial_table_render(struct hy_out *out, const Hy__TrialView *const *trials, size_t count,
-                     const struct hy_trial_table_options *options);
+                          const struct hy_trial_table_options *options);
 
 /* "✓ done" or, without Unicode, "done"; and its color. */
 void hy_state_text(const struct hy_style *style, const char *state, unsigned spin, char *ret, size_t size);

@@ -63,8 +63,7 @@ void hy_dial_retry(struct hy_peer *p, bool was_stable, const char *why)
         d->warned = false;
     }
     snprintf(d->why, sizeof d->why, "%s", why);
-    hy_log(d->warned ? HY_LOG_DEBUG : HY_LOG_WARN, "link lost, reconnecting address=%s why=\"%s\"",
-           p->address, why);
+    hy_log(d->warned ? HY_LOG_DEBUG : HY_LOG_WARN, "link lost, reconnecting address=%s why=\"%s\"", p->address, why);
     d->warned = true;
     d->backoff_ms = d->backoff_ms ? d->backoff_ms * 2 : p->net->redial_ms;
     if (d->backoff_ms > HY_REDIAL_MAX_MS)
@@ -147,8 +146,7 @@ static void look_up(struct hy_peer *p)
     int rc;
 
     snprintf(service, sizeof service, "%u", p->dial->port);
-    rc = u ? HY_UV(uv_getaddrinfo(p->net->loop, &u->request, on_lookup, p->dial->host, service, &hints))
-           : UV_ENOMEM;
+    rc = u ? HY_UV(uv_getaddrinfo(p->net->loop, &u->request, on_lookup, p->dial->host, service, &hints)) : UV_ENOMEM;
     if (rc < 0) {
         free(u);
         hy_dial_retry(p, false, uv_strerror(rc));

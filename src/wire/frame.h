@@ -35,8 +35,7 @@ struct hy_frame {
  * incomplete, or -EPROTO (-EMSGSIZE if its payload exceeds `max`) with a reason
  * in *ret_why.
  */
-int64_t hy_frame_parse(const uint8_t *bytes, size_t n, size_t max, struct hy_frame *ret,
-                       const char **ret_why);
+int64_t hy_frame_parse(const uint8_t *bytes, size_t n, size_t max, struct hy_frame *ret, const char **ret_why);
 
 /* Appends the frame to `out`. 0, -ENOMEM or -ENOBUFS; then `out` is unchanged. */
 int hy_frame_append(struct hy_buf *out, const struct hy_frame *f);

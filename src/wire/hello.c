@@ -22,8 +22,7 @@
 #include "wire/message.h"
 #include "wire/faults.h"
 
-static void send_hello(struct hy_link *l, const uint8_t session[HY_SESSION_SIZE], bool resumed,
-                       struct hy_mux *mux)
+static void send_hello(struct hy_link *l, const uint8_t session[HY_SESSION_SIZE], bool resumed, struct hy_mux *mux)
 {
     int rc;
 
@@ -84,11 +83,10 @@ static void hello_as_dialer(struct hy_link *l, const struct hy_hello *h)
 }
 
 /* `same`: the peer with this session; otherwise a peer with this identity and another session. */
-static struct hy_peer *find_peer(struct hy_net *net, const char *identity,
-                                 const uint8_t session[HY_SESSION_SIZE], bool same)
+static struct hy_peer *find_peer(struct hy_net *net, const char *identity, const uint8_t session[HY_SESSION_SIZE],
+                                 bool same)
 {
-    hy_list_each(it, &net->peers)
-    {
+    hy_list_each(it, &net->peers) {
         struct hy_peer *p = hy_container(it, struct hy_peer, all);
 
         if (p->dial || p->finished || strcmp(p->identity, identity) != 0)
@@ -100,8 +98,7 @@ static struct hy_peer *find_peer(struct hy_net *net, const char *identity,
 }
 
 /* 1 for a known session, 0 for a new one, or -Exxx. */
-static int find_or_add(struct hy_link *l, const struct hy_hello *h, struct hy_peer **ret,
-                       const char **ret_why)
+static int find_or_add(struct hy_link *l, const struct hy_hello *h, struct hy_peer **ret, const char **ret_why)
 {
     const char *identity = hy_tls_identity(l->tls);
     struct hy_peer *p = find_peer(l->net, identity, h->session, true);

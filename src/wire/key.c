@@ -121,8 +121,7 @@ static int open_key(const char *path, struct hy_err *err)
     if (!S_ISREG(st.st_mode))
         return hy_err_set(err, -EINVAL, "the key file '%s' is not a regular file", path);
     if (st.st_mode & 077)
-        return hy_err_set(err, -EPERM, "other users have access to the key file '%s'; run: chmod 600 '%s'", path,
-                          path);
+        return hy_err_set(err, -EPERM, "other users have access to the key file '%s'; run: chmod 600 '%s'", path, path);
     return hy_take_fd(fd);
 }
 
@@ -145,7 +144,6 @@ int hy_key_read(const char *path, uint8_t ret[HY_KEY_SIZE], struct hy_err *err)
         memcpy(ret, key, sizeof key);
     OPENSSL_cleanse(key, sizeof key);
     if (rc < 0)
-        return hy_err_set(err, rc, "'%s' is not a key file (one line of %d hexadecimal digits)",
-                          path, 2 * HY_KEY_SIZE);
+        return hy_err_set(err, rc, "'%s' is not a key file (one line of %d hexadecimal digits)", path, 2 * HY_KEY_SIZE);
     return 0;
 }

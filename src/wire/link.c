@@ -412,8 +412,7 @@ void hy_links_resume(struct hy_net *net)
 {
     hy_net_enter(net);
     uv_idle_stop(&net->resume);
-    hy_list_each(it, &net->throttled)
-    {
+    hy_list_each(it, &net->throttled) {
         struct hy_link *l = hy_container(it, struct hy_link, throttled);
         bool waits = net->paused && l->state == HY_LINK_UP;
         int rc = waits ? 0 : HY_UV(uv_read_start((uv_stream_t *)&l->tcp, on_alloc, on_read));

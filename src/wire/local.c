@@ -110,7 +110,8 @@ void hy_local_close(struct hy_local *l)
     l->closed = true;
     if (stat(l->path, &st) == 0 && st.st_dev == l->dev && st.st_ino == l->ino)
         unlink(l->path);
-    hy_list_each(it, &l->conns) conn_close(hy_container(it, struct hy_local_conn, all));
+    hy_list_each(it, &l->conns)
+        conn_close(hy_container(it, struct hy_local_conn, all));
     hy_listener_close(&l->listener, on_listener_closed);
 }
 
@@ -386,8 +387,7 @@ static int bind_socket(const struct sockaddr_un *where, struct stat *ret_st, str
     return hy_take_fd(fd);
 }
 
-static struct hy_local *local_new(uv_loop_t *loop, const char *path, const struct hy_local_events *events,
-                                  void *arg)
+static struct hy_local *local_new(uv_loop_t *loop, const char *path, const struct hy_local_events *events, void *arg)
 {
     struct hy_local *l = hy_calloc(1, sizeof *l);
 

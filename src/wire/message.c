@@ -45,8 +45,7 @@ static void budget_free(void *arg, void *p)
     free(p);
 }
 
-int hy_message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, size_t n,
-                      ProtobufCMessage **ret)
+int hy_message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, size_t n, ProtobufCMessage **ret)
 {
     struct budget b = {.left = 8 * n + 4096};
     ProtobufCAllocator allocator = {budget_alloc, budget_free, &b};
@@ -119,8 +118,7 @@ static int pack(struct hy_buf *out, const Hy__Hello *m)
     return hy_frame_append(out, &f);
 }
 
-int hy_hello_append(struct hy_buf *out, const uint8_t session[HY_SESSION_SIZE], bool resumed,
-                    struct hy_mux *mux)
+int hy_hello_append(struct hy_buf *out, const uint8_t session[HY_SESSION_SIZE], bool resumed, struct hy_mux *mux)
 {
     size_t n = mux ? hy_mux_marks(mux, NULL) : 0;
     hy_cleanup_free struct hy_mark *marks = hy_calloc(n, sizeof *marks);

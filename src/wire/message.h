@@ -15,8 +15,7 @@ struct hy_mux;
 
 /* Parses a message of this type, to be freed by protobuf_c_message_free_unpacked(m, NULL).
  * 0, -ENOMEM, or -EPROTO if it is malformed. */
-int hy_message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, size_t n,
-                      ProtobufCMessage **ret);
+int hy_message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, size_t n, ProtobufCMessage **ret);
 
 struct hy_hello {
     uint32_t protocol;
@@ -30,7 +29,6 @@ struct hy_hello {
 int hy_hello_parse(const uint8_t *bytes, size_t n, struct hy_hello *ret, const char **ret_why);
 void hy_hello_done(struct hy_hello *h);
 /* Appends a HELLO frame with the mux's marks to `out`. 0 or -ENOMEM. */
-int hy_hello_append(struct hy_buf *out, const uint8_t session[HY_SESSION_SIZE], bool resumed,
-                    struct hy_mux *m);
+int hy_hello_append(struct hy_buf *out, const uint8_t session[HY_SESSION_SIZE], bool resumed, struct hy_mux *m);
 
 #endif

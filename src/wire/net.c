@@ -34,8 +34,8 @@ static void net_destroy(struct hy_net *net)
     free(net);
 }
 
-struct hy_net *hy_net_new(uv_loop_t *loop, const struct hy_net_settings *settings,
-                          const struct hy_net_events *events, void *arg)
+struct hy_net *hy_net_new(uv_loop_t *loop, const struct hy_net_settings *settings, const struct hy_net_events *events,
+                          void *arg)
 {
     struct hy_net *net = hy_calloc(1, sizeof *net);
 
@@ -97,8 +97,7 @@ static void close_listener(struct hy_net *net)
 static void free_finished_peers(struct hy_net *net)
 {
     net->has_finished = false;
-    hy_list_each(it, &net->peers)
-    {
+    hy_list_each(it, &net->peers) {
         struct hy_peer *p = hy_container(it, struct hy_peer, all);
 
         if (p->finished)
@@ -122,8 +121,10 @@ void hy_net_free(struct hy_net *net)
     if (!net)
         return;
     hy_net_enter(net);
-    hy_list_each(it, &net->peers) hy_peer_finish(hy_container(it, struct hy_peer, all));
-    hy_list_each(it, &net->links) hy_link_cut(hy_container(it, struct hy_link, all), NULL);
+    hy_list_each(it, &net->peers)
+        hy_peer_finish(hy_container(it, struct hy_peer, all));
+    hy_list_each(it, &net->links)
+        hy_link_cut(hy_container(it, struct hy_link, all), NULL);
     hy_net_leave(net);
     net->freed = true;
     close_listener(net);
@@ -151,8 +152,7 @@ static int64_t expire_pending_links(struct hy_net *net, int64_t now)
  */
 static struct hy_link *link_to_evict(struct hy_net *net)
 {
-    hy_list_each(it, &net->pending_links)
-    {
+    hy_list_each(it, &net->pending_links) {
         struct hy_link *l = hy_container(it, struct hy_link, pending);
 
         if (!l->tls)
@@ -208,8 +208,7 @@ static void on_timer(uv_timer_t *timer)
     hy_net_enter(net);
     net->wake_at = HY_NEVER;
     next = expire_pending_links(net, now);
-    hy_list_each(it, &net->peers)
-    {
+    hy_list_each(it, &net->peers) {
         struct hy_peer *p = hy_container(it, struct hy_peer, all);
         int64_t at = p->finished ? HY_NEVER : hy_peer_tick(p, now);
 
@@ -296,8 +295,8 @@ int hy_net_listen(struct hy_net *net, const char *address, uint16_t port, hy_net
     if (net->is_listening)
         return hy_err_set(err, -EALREADY, "already listening");
     if (parse_address(address, port, &where) < 0)
-        return hy_err_set(err, -EINVAL,
-                          "'%s' is not an address to listen on; use an address like 192.0.2.1 or 0.0.0.0", address);
+        return hy_err_set(err, -EINVAL, "'%s' is not an address to listen on; use an address like 192.0.2.1 or 0.0.0.0",
+                          address);
     hy_tls_context_set_keys(net->tls, key_of, arg);
     rc = listen_on(net, &where, ret_port);
     if (rc < 0)
@@ -369,8 +368,7 @@ size_t hy_net_lingering(const struct hy_net *net)
 {
     size_t n = 0;
 
-    hy_list_each(it, (struct hy_list *)&net->peers)
-    {
+    hy_list_each(it, (struct hy_list *)&net->peers) {
         const struct hy_peer *p = hy_container(it, struct hy_peer, all);
 
         n += p->closed && !p->finished;

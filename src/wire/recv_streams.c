@@ -104,8 +104,8 @@ static int find_or_open(struct hy_recv_streams *in, const struct hy_frame *f, st
     return *ret ? 0 : open_stream(in, f, ret, ret_why);
 }
 
-int hy_recv_streams_data(struct hy_recv_streams *in, const struct hy_frame *f, const uint8_t **ret_bytes,
-                      size_t *ret_n, const char **ret_why)
+int hy_recv_streams_data(struct hy_recv_streams *in, const struct hy_frame *f, const uint8_t **ret_bytes, size_t *ret_n,
+                         const char **ret_why)
 {
     struct hy_recv_stream *s;
     uint64_t end = f->offset + f->n; /* the frame parser keeps offsets below 2^63 */
@@ -138,7 +138,7 @@ int hy_recv_streams_data(struct hy_recv_streams *in, const struct hy_frame *f, c
 }
 
 int hy_recv_streams_message(const struct hy_recv_streams *in, const uint8_t **ret_bytes, size_t *ret_n,
-                         const char **ret_why)
+                            const char **ret_why)
 {
     const uint8_t *b = hy_buf_bytes(&in->message);
     size_t n;
@@ -211,8 +211,7 @@ static void credit_sent(struct hy_recv_streams *in, struct hy_recv_stream *s)
 
 int hy_recv_streams_emit(struct hy_recv_streams *in, struct hy_buf *out)
 {
-    hy_list_each(l, &in->credit_due)
-    {
+    hy_list_each(l, &in->credit_due) {
         struct hy_recv_stream *s = hy_container(l, struct hy_recv_stream, credit_due);
         struct hy_frame f = {.type = HY_FRAME_CREDIT, .stream = s->id, .offset = s->received};
         int rc;

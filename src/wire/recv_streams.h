@@ -48,11 +48,11 @@ void hy_recv_streams_done(struct hy_recv_streams *in);
  * stream; those of the control stream are appended to `message`. 1 if there are
  * new bytes, 0 if not, or -Exxx; then nothing has changed.
  */
-int hy_recv_streams_data(struct hy_recv_streams *in, const struct hy_frame *f, const uint8_t **ret_bytes,
-                      size_t *ret_n, const char **ret_why);
+int hy_recv_streams_data(struct hy_recv_streams *in, const struct hy_frame *f, const uint8_t **ret_bytes, size_t *ret_n,
+                         const char **ret_why);
 /* The first complete control message: 1, 0, or -EPROTO. Remove it with hy_recv_streams_drop_message. */
 int hy_recv_streams_message(const struct hy_recv_streams *in, const uint8_t **ret_bytes, size_t *ret_n,
-                         const char **ret_why);
+                            const char **ret_why);
 void hy_recv_streams_drop_message(struct hy_recv_streams *in, size_t n);
 
 void hy_recv_streams_consumed(struct hy_recv_streams *in, uint32_t id, size_t n);

@@ -170,8 +170,7 @@ static void make_ready(struct hy_send_streams *o, struct hy_send_stream *s)
 
 void hy_send_streams_seal(struct hy_send_streams *o)
 {
-    hy_list_each(l, &o->dirty)
-    {
+    hy_list_each(l, &o->dirty) {
         struct hy_send_stream *s = hy_container(l, struct hy_send_stream, dirty);
 
         s->sealed = end_of(s);
@@ -180,8 +179,7 @@ void hy_send_streams_seal(struct hy_send_streams *o)
 
 void hy_send_streams_release(struct hy_send_streams *o)
 {
-    hy_list_each(l, &o->dirty)
-    {
+    hy_list_each(l, &o->dirty) {
         struct hy_send_stream *s = hy_container(l, struct hy_send_stream, dirty);
 
         s->released = s->sealed;
@@ -193,8 +191,7 @@ void hy_send_streams_release(struct hy_send_streams *o)
 
 void hy_send_streams_discard(struct hy_send_streams *o)
 {
-    hy_list_each(l, &o->dirty)
-    {
+    hy_list_each(l, &o->dirty) {
         struct hy_send_stream *s = hy_container(l, struct hy_send_stream, dirty);
         size_t kept = (size_t)(s->released - s->acked);
 
@@ -275,7 +272,7 @@ static void advance(struct hy_send_streams *o, struct hy_send_stream *s, uint64_
 }
 
 int hy_send_streams_credit(struct hy_send_streams *o, uint32_t id, uint64_t offset, uint64_t limit,
-                        const char **ret_why)
+                           const char **ret_why)
 {
     struct hy_send_stream *s = find(o, id);
 
@@ -300,7 +297,7 @@ void hy_send_streams_resume_begin(struct hy_send_streams *o)
 }
 
 int hy_send_streams_resume(struct hy_send_streams *o, uint32_t id, uint64_t offset, uint64_t limit,
-                        const char **ret_why)
+                           const char **ret_why)
 {
     struct hy_send_stream *s = find(o, id);
 

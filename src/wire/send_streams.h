@@ -69,12 +69,12 @@ int hy_send_streams_emit(struct hy_send_streams *o, struct hy_buf *out);
 
 /* The peer has received the bytes before `offset` and allows those before `limit`. */
 int hy_send_streams_credit(struct hy_send_streams *o, uint32_t id, uint64_t offset, uint64_t limit,
-                        const char **ret_why);
+                           const char **ret_why);
 
 /* A new connection: begin, then the peer's mark of each stream, then end. */
 void hy_send_streams_resume_begin(struct hy_send_streams *o);
 int hy_send_streams_resume(struct hy_send_streams *o, uint32_t id, uint64_t offset, uint64_t limit,
-                        const char **ret_why);
+                           const char **ret_why);
 void hy_send_streams_resume_end(struct hy_send_streams *o);
 
 /* Removes the first stream of `writable`: 1 and its id, or 0. */

@@ -199,8 +199,8 @@ static int send_to(const char *path, const uint8_t *bytes, size_t n, const int *
     if (count) {
         m.msg_control = &control;
         m.msg_controllen = CMSG_SPACE(count * sizeof(int));
-        control.head = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS,
-                                        .cmsg_len = CMSG_LEN(count * sizeof(int))};
+        control.head = (struct cmsghdr){
+            .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(count * sizeof(int))};
         memcpy(CMSG_DATA(&control.head), fds, count * sizeof(int));
     }
     return HY_SYS(sendmsg(fd, &m, MSG_NOSIGNAL)) < 0 ? -errno : 0;
@@ -249,8 +249,8 @@ static void take_or_end(void *arg, const struct hy_standby *s)
 
 int hy_standby_take(const char *client, const char *warm_key, const Hy__Handover *order, const int fds[2])
 {
-    struct take_args t = {.order = order, .fds = fds, .client = atoi(client), .key = hy_standby_key(client, warm_key),
-                       .pidfd = -ENOENT};
+    struct take_args t = {
+        .order = order, .fds = fds, .client = atoi(client), .key = hy_standby_key(client, warm_key), .pidfd = -ENOENT};
     int rc = hy_standby_each(take_or_end, &t);
 
     return rc < 0 && t.pidfd < 0 ? rc : t.pidfd;

@@ -91,8 +91,7 @@ static BIO_METHOD *make_method(void)
 {
     BIO_METHOD *m = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "hopyard");
 
-    if (m && BIO_meth_set_read(m, bio_read) && BIO_meth_set_write(m, bio_write) &&
-        BIO_meth_set_ctrl(m, bio_ctrl))
+    if (m && BIO_meth_set_read(m, bio_read) && BIO_meth_set_write(m, bio_write) && BIO_meth_set_ctrl(m, bio_ctrl))
         return m;
     BIO_meth_free(m);
     return NULL;
@@ -113,8 +112,7 @@ static SSL_SESSION *session_of_key(SSL *ssl, const uint8_t key[HY_KEY_SIZE])
     return NULL;
 }
 
-static int use_session(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t *id_len,
-                       SSL_SESSION **ret)
+static int use_session(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t *id_len, SSL_SESSION **ret)
 {
     struct hy_tls *t = SSL_get_app_data(ssl);
 
@@ -178,10 +176,9 @@ static SSL_CTX *make_ctx(const SSL_METHOD *method, int verify)
     SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_options(c, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION);
     SSL_CTX_set_mode(c, SSL_MODE_RELEASE_BUFFERS);
-    if (SSL_CTX_set_min_proto_version(c, TLS1_3_VERSION) &&
-        SSL_CTX_set_max_proto_version(c, TLS1_3_VERSION) && SSL_CTX_set_ciphersuites(c, SUITE) &&
-        SSL_CTX_set1_groups_list(c, "X25519:P-256") && SSL_CTX_set_num_tickets(c, 0) &&
-        SSL_CTX_set_max_early_data(c, 0) && SSL_CTX_set_recv_max_early_data(c, 0))
+    if (SSL_CTX_set_min_proto_version(c, TLS1_3_VERSION) && SSL_CTX_set_max_proto_version(c, TLS1_3_VERSION) &&
+        SSL_CTX_set_ciphersuites(c, SUITE) && SSL_CTX_set1_groups_list(c, "X25519:P-256") &&
+        SSL_CTX_set_num_tickets(c, 0) && SSL_CTX_set_max_early_data(c, 0) && SSL_CTX_set_recv_max_early_data(c, 0))
         return c;
     SSL_CTX_free(c);
     return NULL;
@@ -246,8 +243,7 @@ static struct hy_tls *tls_new(struct hy_tls_context *c, SSL_CTX *ctx)
     return t;
 }
 
-struct hy_tls *hy_tls_new_client(struct hy_tls_context *c, const char *identity,
-                                 const uint8_t key[HY_KEY_SIZE])
+struct hy_tls *hy_tls_new_client(struct hy_tls_context *c, const char *identity, const uint8_t key[HY_KEY_SIZE])
 {
     struct hy_tls *t = tls_new(c, c->client);
 

@@ -26,8 +26,7 @@ void hy_tls_context_free(struct hy_tls_context *c); /* NULL is fine */
 void hy_tls_context_set_keys(struct hy_tls_context *c, hy_net_key_fn key_of, void *arg);
 
 /* NULL when out of memory. The dialing end has an identity and its key. */
-struct hy_tls *hy_tls_new_client(struct hy_tls_context *c, const char *identity,
-                                 const uint8_t key[HY_KEY_SIZE]);
+struct hy_tls *hy_tls_new_client(struct hy_tls_context *c, const char *identity, const uint8_t key[HY_KEY_SIZE]);
 struct hy_tls *hy_tls_new_server(struct hy_tls_context *c);
 void hy_tls_free(struct hy_tls *t); /* NULL is fine */
 

@@ -296,5 +296,5 @@ static int parse_one(void *arg)
 HY_TEST(test_faults_in_parsing)
 {
     hy_each_fault(HY_SEAM_ALLOC, parse_one,
-                  (void *)(uintptr_t) "{\"accuracy\": NaN, \"list\": [1, 2, {\"deep\": \"text\"}]}");
+                  (void *)(uintptr_t)"{\"accuracy\": NaN, \"list\": [1, 2, {\"deep\": \"text\"}]}");
 }

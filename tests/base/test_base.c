@@ -325,7 +325,8 @@ static int digits_of(struct hy_list *list)
 {
     int digits = 0;
 
-    hy_list_each(it, list) digits = digits * 10 + hy_container(it, struct item, link)->number;
+    hy_list_each(it, list)
+        digits = digits * 10 + hy_container(it, struct item, link)->number;
     return digits;
 }
 
@@ -360,9 +361,12 @@ HY_TEST(test_list_entries_may_be_removed_twice_and_while_walking)
     hy_list_remove(&items[2].link);
     hy_list_remove(&items[2].link);
     assert_int_equal(digits_of(&list), 1245);
-    hy_list_each(it, &list) if (hy_container(it, struct item, link)->number % 2) hy_list_remove(it);
+    hy_list_each(it, &list)
+        if (hy_container(it, struct item, link)->number % 2)
+            hy_list_remove(it);
     assert_int_equal(digits_of(&list), 24);
-    hy_list_each(it, &list) hy_list_remove(it);
+    hy_list_each(it, &list)
+        hy_list_remove(it);
     assert_true(hy_list_empty(&list));
 }
 
@@ -385,9 +389,7 @@ HY_TEST(test_rng_gives_the_same_numbers_on_every_machine)
     } golden[] = {
         {0, 0, {0xfb5405f7bd79c540, 0x780c98e26cea5883, 0x2a146e0980febc66, 0x4851477db8791fca}},
         {42, 7, {0x4150452ab869a892, 0x63980fc0383ce41b, 0x6276ee9c4552e56d, 0x96a8154c710ce93c}},
-        {UINT64_MAX,
-         UINT64_MAX,
-         {0x5a24625849aef5fa, 0x177bf4162305fac, 0x97359f05bc75e24d, 0x390cadc886fddf32}},
+        {UINT64_MAX, UINT64_MAX, {0x5a24625849aef5fa, 0x177bf4162305fac, 0x97359f05bc75e24d, 0x390cadc886fddf32}},
     };
     struct hy_rng r;
 
@@ -551,8 +553,7 @@ static int fill_a_map(void *arg)
 
 static int copy_strings(void *arg)
 {
-    hy_cleanup_free char *a = hy_strdup(arg), *b = hy_asprintf("%s-%d", (char *)arg, 1),
-                         *c = hy_path_join(arg, "x");
+    hy_cleanup_free char *a = hy_strdup(arg), *b = hy_asprintf("%s-%d", (char *)arg, 1), *c = hy_path_join(arg, "x");
     hy_cleanup_free int *numbers = hy_reallocarray(NULL, 10, sizeof *numbers);
 
     return a && b && c && numbers ? 0 : -ENOMEM;

@@ -389,8 +389,7 @@ HY_TEST_WITH(test_directories_succeed_or_fail_cleanly_at_every_fault, make_folde
 
 HY_TEST(test_path_join_puts_one_slash)
 {
-    hy_cleanup_free char *a = hy_path_join("a", "b"), *b = hy_path_join("/", "b"),
-                         *c = hy_path_join("a/", "b");
+    hy_cleanup_free char *a = hy_path_join("a", "b"), *b = hy_path_join("/", "b"), *c = hy_path_join("a/", "b");
 
     assert_string_equal(a, "a/b");
     assert_string_equal(b, "/b");
@@ -483,7 +482,8 @@ static int create_below(const char *path)
 HY_TEST_WITH(test_a_path_below_never_leads_out, make_folder, remove_folder)
 {
     static const char *const inside[] = {"a", "b/c", "..a", "a..", ".a/b", "d/...", "a b/\n"};
-    static const char *const outside[] = {"", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/..", "a/../b", "./a", "a/./b"};
+    static const char *const outside[] = {"",   "/",    "/a",   "a/",     "a//b", ".",
+                                          "..", "../a", "a/..", "a/../b", "./a",  "a/./b"};
 
     for (size_t i = 0; i < HY_COUNT(inside); i++) {
         assert_int_equal(create_below(inside[i]), 0);

@@ -118,9 +118,9 @@ HY_TEST(test_json_numbers_end_where_their_grammar_does)
         const char *text;
         size_t len;
     } cases[] = {
-        {"0", 1},     {"-0", 2},   {"007", 1},    {"12,", 2},    {"-0.5e3]", 6}, {"1e+05", 5}, {"1E-5x", 4},
-        {"1.", 1},    {".5", 0},   {"1e", 1},     {"1e+", 1},    {"1.5.5", 3},   {"", 0},      {"-", 0},
-        {"+1", 0},    {"inf", 0},  {"nan", 0},    {"0x10", 1},   {"1.e5", 1},    {"-a", 0},    {"10 ", 2},
+        {"0", 1},  {"-0", 2},  {"007", 1}, {"12,", 2},  {"-0.5e3]", 6}, {"1e+05", 5}, {"1E-5x", 4},
+        {"1.", 1}, {".5", 0},  {"1e", 1},  {"1e+", 1},  {"1.5.5", 3},   {"", 0},      {"-", 0},
+        {"+1", 0}, {"inf", 0}, {"nan", 0}, {"0x10", 1}, {"1.e5", 1},    {"-a", 0},    {"10 ", 2},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
@@ -159,16 +159,8 @@ HY_TEST(test_text_sizes_are_powers_of_1024)
         const char *text;
         uint64_t bytes;
     } good[] = {
-        {"4096", 4096},
-        {"512M", 512ULL << 20},
-        {"4G", 4ULL << 30},
-        {"4g", 4ULL << 30},
-        {"1.5GiB", 3ULL << 29},
-        {"10KB", 10240},
-        {"1T", 1ULL << 40},
-        {"7B", 7},
-        {"0", 0},
-        {".5K", 512},
+        {"4096", 4096},  {"512M", 512ULL << 20}, {"4G", 4ULL << 30}, {"4g", 4ULL << 30}, {"1.5GiB", 3ULL << 29},
+        {"10KB", 10240}, {"1T", 1ULL << 40},     {"7B", 7},          {"0", 0},           {".5K", 512},
         {"1e3", 1000},
     };
     static const char *const bad[] = {"",     "G",    "-1",  "4X",  "4GG",   "4iB", "4 G",
@@ -464,8 +456,8 @@ HY_TEST(test_host_and_port_come_apart)
         const char *text, *host;
         uint16_t port;
     } good[] = {{"node7:4711", "node7", 4711}, {"192.0.2.1:0", "192.0.2.1", 0}, {"[::1]:65535", "::1", 65535}};
-    static const char *const bad[] = {"", ":", ":4711", "[]:4711", "node7", "node7:", "node7:x", "node7:65536", "[::1]",
-                                      "longer-than-fits:1"};
+    static const char *const bad[] = {"",       ":",       ":4711",       "[]:4711", "node7",
+                                      "node7:", "node7:x", "node7:65536", "[::1]",   "longer-than-fits:1"};
     char host[12], text[32];
     uint16_t port;
 

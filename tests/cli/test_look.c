@@ -107,8 +107,7 @@ HY_TEST(test_json_output_is_valid_json)
 HY_TEST(test_attach_shows_an_ended_run_from_the_store)
 {
     struct project_fixture *y = project_new(HY_RUN_DONE);
-    hy_cleanup_free char *plain = say(y, 1, WORDS("attach")),
-                         *json = say(y, 1, WORDS("attach", (char *)"--json"));
+    hy_cleanup_free char *plain = say(y, 1, WORDS("attach")), *json = say(y, 1, WORDS("attach", (char *)"--json"));
 
     assert_says(plain, "run 1 digits: 5 trials, seed 7");
     assert_says(plain, "[2/5] trial 2 done  x=2  v=0.75  1.0s");
@@ -128,8 +127,8 @@ HY_TEST(test_logs_prints_only_the_given_trial)
     hy_cleanup_free char *bad = say(y, 2, WORDS("logs", (char *)"1", (char *)"x"));
 
     assert_string_equal(one, "even\n");
-    assert_string_equal(
-        all, "1 | odd\n1 ! trouble\n2 | even\n2 ! trouble\n3 | odd\n3 ! trouble\n4 | even\n4 ! trouble\n");
+    assert_string_equal(all,
+                        "1 | odd\n1 ! trouble\n2 | even\n2 ! trouble\n3 | odd\n3 ! trouble\n4 | even\n4 ! trouble\n");
     assert_string_equal(follow, "1 ! trouble\n2 ! trouble\n3 ! trouble\n4 ! trouble\n");
     assert_says(none, "has no trial 9");
     assert_says(bad, "TRIAL must be the number of a trial");
@@ -219,8 +218,8 @@ HY_TEST(test_rm_removes_only_log_directories_of_runs)
                                       "Logs/TensorFlow/a/link",
                                       "other/a/1"};
     char *project = make_directory();
-    hy_cleanup_free char *good = hy_path_join(project, "Logs/TensorFlow/a/1"),
-                         *inner = hy_path_join(good, "trial"), *token = hy_path_join(good, ".token");
+    hy_cleanup_free char *good = hy_path_join(project, "Logs/TensorFlow/a/1"), *inner = hy_path_join(good, "trial"),
+                         *token = hy_path_join(good, ".token");
     hy_cleanup_free char *other = hy_path_join(project, "other/a/1"),
                          *link = hy_path_join(project, "Logs/TensorFlow/a/link");
 
@@ -299,7 +298,8 @@ HY_TEST(test_an_unreadable_history_is_an_error_with_a_message)
     struct project_fixture *y = project_new(HY_RUN_RUNNING);
     struct hy_err err = {0};
 
-    assert_int_equal(hy_store_note_add(y->store, y->run, &(struct hy_note_row){.time = 1, .text = "an agent has joined"}, &err), 0);
+    assert_int_equal(
+        hy_store_note_add(y->store, y->run, &(struct hy_note_row){.time = 1, .text = "an agent has joined"}, &err), 0);
     assert_int_equal(hy_store_commit(y->store, &err), 0);
     hy_each_fault(HY_SEAM_ALLOC, read_history, y);
     hy_each_fault(HY_SEAM_SYS, read_history, y);
@@ -316,8 +316,7 @@ static int look_scenario(void *arg)
     int rc = 0;
 
     for (size_t i = 0; i < HY_COUNT(commands); i++) {
-        char *argv[] = {(char *)"hopyard", commands[i][0], (char *)"--project",
-                        y->project,        commands[i][1], NULL};
+        char *argv[] = {(char *)"hopyard", commands[i][0], (char *)"--project", y->project, commands[i][1], NULL};
         int status = hy_cli_main(commands[i][1] ? 5 : 4, argv);
 
         /* The exit status of `attach` is 1, because a trial of the run has failed. */

@@ -64,8 +64,7 @@ HY_TEST(test_options_are_parsed_in_every_spelling)
 
 HY_TEST(test_words_and_short_options_may_be_mixed)
 {
-    char *words[] = {(char *)"digits", (char *)"-f", (char *)"7", NULL},
-         *dash[] = {(char *)"--", (char *)"-f", NULL};
+    char *words[] = {(char *)"digits", (char *)"-f", (char *)"7", NULL}, *dash[] = {(char *)"--", (char *)"-f", NULL};
     struct hy_args args;
     struct hy_err err = {0};
 
@@ -180,8 +179,9 @@ HY_TEST(test_a_share_of_a_gpu_counts_in_hundredths_rounded_down)
     static const struct {
         const char *text;
         unsigned share;
-    } cases[] = {{"0", 0},     {"0.01", 10},  {"0.29", 290}, {"0.3333333333333333", 330}, {"0.57", 570},
-                 {"0.999", 990}, {"1", 1000}, {"1.0", 1000}, {"4", 4000},                 {"64", 64000}};
+    } cases[] = {{"0", 0},      {"0.01", 10},   {"0.29", 290}, {"0.3333333333333333", 330},
+                 {"0.57", 570}, {"0.999", 990}, {"1", 1000},   {"1.0", 1000},
+                 {"4", 4000},   {"64", 64000}};
 
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         char *words[] = {(char *)"--gpus", (char *)cases[i].text, (char *)"--", (char *)"t", NULL};
@@ -305,8 +305,7 @@ HY_TEST(test_invalid_run_options_are_refused_with_a_message)
         {{"--paired", "--", "t"}, "--paired requires --grid"},
         {{"--paired", "--random", "1", "--space", "a=1..2", "--", "t"}, "--paired requires --grid"},
         {{"--paired", "--grid", "a=1,2", "--grid", "b=1..3", "--", "t"}, "'a' has 2 values and 'b' has 3"},
-        {{"--grid", "a=@/nowhere/values", "--", "t"},
-         "a: cannot read values from '/nowhere/values': No such file"},
+        {{"--grid", "a=@/nowhere/values", "--", "t"}, "a: cannot read values from '/nowhere/values': No such file"},
         {{"--grid", "a=@/", "--", "t"}, "Is a directory"},
         {{"--grid", "a=@/dev/null", "--", "t"}, "no values"},
         {{"--grid", "a=@/dev/zero", "--", "t"}, "are larger than 8 MB"},
@@ -349,8 +348,7 @@ HY_TEST(test_invalid_run_options_are_refused_with_a_message)
 }
 
 /* A spec whose first dimension, given with `option`, has its values in a file with these bytes. */
-static int spec_of_file(const char *option, const char *bytes, size_t n, Hy__RunSpec **ret,
-                        struct hy_err *err)
+static int spec_of_file(const char *option, const char *bytes, size_t n, Hy__RunSpec **ret, struct hy_err *err)
 {
     char *directory = make_directory();
     hy_cleanup_free char *path = hy_path_join(directory, "values"), *value = hy_asprintf("x=@%s", path);
@@ -479,8 +477,7 @@ HY_TEST(test_first_line_returns_the_first_line_of_a_program)
     char *endless[] = {(char *)"sh", (char *)"-c", (char *)"sleep 1000 & wait", NULL};
     char *much[] = {(char *)"sh", (char *)"-c", (char *)"head -c 1000000 /dev/zero | tr '\\0' x", NULL};
     int64_t later = hy_clock_ms() + 60000;
-    hy_cleanup_free char *line = hy_first_line(two, "/", later),
-                         *nothing = hy_first_line(silent, NULL, later);
+    hy_cleanup_free char *line = hy_first_line(two, "/", later), *nothing = hy_first_line(silent, NULL, later);
     hy_cleanup_free char *cut = hy_first_line(much, NULL, later);
 
     assert_string_equal(line, "one");
@@ -546,9 +543,8 @@ HY_TEST(test_a_missing_program_is_a_usage_error)
 
 static int describe_scenario(void *arg)
 {
-    char *words[] = {
-        (char *)"--grid", (char *)"lr=0.1,0.01", (char *)"--max",   (char *)"accuracy", (char *)"--hosts",
-        (char *)"a:4,b",  (char *)"--",          (char *)"./train", (char *)"{lr}",     NULL};
+    char *words[] = {(char *)"--grid", (char *)"lr=0.1,0.01", (char *)"--max",   (char *)"accuracy", (char *)"--hosts",
+                     (char *)"a:4,b",  (char *)"--",          (char *)"./train", (char *)"{lr}",     NULL};
     hy_cleanup_spec Hy__RunSpec *s = NULL;
     struct hy_err err = {0};
     int rc = spec_of(words, &s, &err);

@@ -25,8 +25,7 @@ static struct hy_port reserve(uint16_t wanted)
 /* Like Python's servers. */
 static int serve(uint16_t port, in_addr_t address)
 {
-    struct sockaddr_in where = {
-        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(address)};
+    struct sockaddr_in where = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(address)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
 
     assert_true(fd >= 0);

@@ -84,7 +84,7 @@ HY_TEST(test_the_summary_shows_the_first_failed_rank_and_its_last_lines)
     hy_out_init(&out, &ascii80);
     assert_int_equal(hy_live_view_take(&board, ended_training(), 1000), 0);
     hy_live_view_take_first_failure(&board, rank_view(1, "failed", "exit status 1"),
-                          strdup("Traceback:\nValueError: no data"));
+                                    strdup("Traceback:\nValueError: no data"));
     assert_int_equal(hy_live_view_summary(&board, &out), 0);
     assert_string_equal(text_of(&out), "failed  run 3 digits  3 ranks in 42s:  2 done  1 failed\n"
                                        "  ! rank 1 on a ended with exit status 1\n"
@@ -105,7 +105,7 @@ HY_TEST(test_an_html_fragment_with_last_lines_is_one_line)
     hy_out_init(&out, &hy_html_style);
     assert_int_equal(hy_live_view_take(&board, ended_training(), 1000), 0);
     hy_live_view_take_first_failure(&board, rank_view(1, "failed", "exit status 1"),
-                          strdup("a < b\nValueError: no data"));
+                                    strdup("a < b\nValueError: no data"));
     assert_int_equal(hy_live_view_html(&board, &out, 1000), 0);
     html = text_of(&out);
     assert_non_null(strstr(html, "rank 1 on a ended with exit status 1"));
@@ -124,11 +124,10 @@ HY_TEST(test_text_lines_of_a_training_name_ranks)
 
     hy_out_init(&out, &bare);
     assert_int_equal(hy_run_lines_update(&teller, u, &out), 0);
-    assert_string_equal(text_of(&out),
-                        "run 3 digits: 3 ranks, seed 7, logs in /p/Logs/TensorFlow/local-1/1\n"
-                        "run 3 failed: 2 done, 1 failed in 42s\n"
-                        "logs in /p/Logs/TensorFlow/local-1/1; 'hopyard tensorboard 3' shows them\n"
-                        "'hopyard resume 3' continues the run\n");
+    assert_string_equal(text_of(&out), "run 3 digits: 3 ranks, seed 7, logs in /p/Logs/TensorFlow/local-1/1\n"
+                                       "run 3 failed: 2 done, 1 failed in 42s\n"
+                                       "logs in /p/Logs/TensorFlow/local-1/1; 'hopyard tensorboard 3' shows them\n"
+                                       "'hopyard resume 3' continues the run\n");
     hy__update__free_unpacked(u, &hy_proto_memory);
 }
 
@@ -277,7 +276,7 @@ HY_TEST(test_nodes_are_numbered_role_by_role)
         const char *name;
         bool is_server, has_rank;
         uint32_t rank;
-    } wanted[] = {{"ps-0", true, false, 0},        {"ps-1", true, false, 0},    {"chief-0", false, true, 0},
+    } wanted[] = {{"ps-0", true, false, 0},         {"ps-1", true, false, 0},     {"chief-0", false, true, 0},
                   {"evaluator-0", false, false, 1}, {"worker-0", false, true, 1}, {"worker-1", false, true, 2}};
     const Hy__RunSpec plain = {.ranks = 3};
     char name[HY_NODE_NAME_MAX];
@@ -500,9 +499,8 @@ HY_TEST(test_the_plot_shows_the_gap_to_the_ideal_speed)
                                        "  (as reported by 3 of 4)\n");
     hy_out_init(&json, &bare);
     hy_scaling_json(&json, &two, &one, "examples_per_second");
-    assert_string_equal(text_of(&json),
-                        "{\"event\": \"speed\", \"run\": 4, \"ranks\": 2, \"reported\": 2, \"metric\": "
-                        "\"examples_per_second\", \"value\": 1500.0, \"efficiency\": 0.75}\n");
+    assert_string_equal(text_of(&json), "{\"event\": \"speed\", \"run\": 4, \"ranks\": 2, \"reported\": 2, \"metric\": "
+                                        "\"examples_per_second\", \"value\": 1500.0, \"efficiency\": 0.75}\n");
 }
 
 /* ---- faults -------------------------------------------------------------------------- */

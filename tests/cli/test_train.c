@@ -61,10 +61,9 @@ static const char *env_of(const Hy__RunSpec *s, const char *name)
 
 HY_TEST(test_the_command_starts_at_the_first_word_or_after_dashes)
 {
-    static const char *const lines[] = {"-np 4 --verbose python train.py -np 7 --json",
-                                        "--num-proc=4 --verbose -- python train.py -np 7 --json",
-                                        "--verbose -np=4 python train.py -np 7 --json",
-                                        "--np 4 --verbose python train.py -np 7 --json"};
+    static const char *const lines[] = {
+        "-np 4 --verbose python train.py -np 7 --json", "--num-proc=4 --verbose -- python train.py -np 7 --json",
+        "--verbose -np=4 python train.py -np 7 --json", "--np 4 --verbose python train.py -np 7 --json"};
 
     for (size_t i = 0; i < HY_COUNT(lines); i++) {
         hy_cleanup_args struct hy_args args = {0};
@@ -182,8 +181,7 @@ HY_TEST(test_a_training_is_a_parallel_grid_over_its_ranks)
     hy_cleanup_spec Hy__RunSpec *s = NULL, *one = NULL;
     struct hy_err err = {0};
 
-    assert_int_equal(
-        spec_of("-np 4 --gpus 1 --retries 2 --max accuracy --name wine python t.py {x}", &s, &err), 0);
+    assert_int_equal(spec_of("-np 4 --gpus 1 --retries 2 --max accuracy --name wine python t.py {x}", &s, &err), 0);
     assert_int_equal(s->ranks, 4);
     assert_int_equal(s->ranks_min, 0);
     assert_int_equal(s->ranks_max, 0);
@@ -260,8 +258,7 @@ HY_TEST(test_invalid_training_options_are_refused_with_a_message)
         const char *line, *sentence;
     } cases[] = {
         {"true", "missing number of ranks; usage: hopyard train -np 4 …"},
-        {"-np 4",
-         "missing command; put it after the options, for example: hopyard train -np 4 python train.py"},
+        {"-np 4", "missing command; put it after the options, for example: hopyard train -np 4 python train.py"},
         {"-np 0 true", "--num-proc takes an integer from 1 to 1024, not '0'"},
         {"-np 200 true", "one machine can run at most 128 ranks; distribute them with -H a:128,b:128"},
         {"-np 5 -H a:2,b:2 true", "the hosts have 4 slots, too few for -np 5; add slots, for example a:5"},
@@ -284,13 +281,11 @@ HY_TEST(test_invalid_training_options_are_refused_with_a_message)
         {"-np 2 -i /no/such/key true", "--ssh-identity-file: cannot read '/no/such/key': No such file or directory"},
         {"-np 2 --metric speed true",
          "--metric requires --scaling; set the metric of a training with --max NAME or --min NAME"},
-        {"-np 2 --scaling --min-np 1 true",
-         "--scaling cannot be used with --min-np or --max-np; remove them"},
+        {"-np 2 --scaling --min-np 1 true", "--scaling cannot be used with --min-np or --max-np; remove them"},
         {"-np 2 -x NO-SUCH-NAME true",
          "-x takes NAME=VALUE, or the name of an environment variable that is set, not 'NO-SUCH-NAME'"},
         {"-np 2 --timeline-mark-cycles true", "--timeline-mark-cycles requires --timeline-filename FILE"},
-        {"-np 2 --reset-limit 3 true",
-         "--reset-limit requires an elastic training; add --min-np or --max-np"},
+        {"-np 2 --reset-limit 3 true", "--reset-limit requires an elastic training; add --min-np or --max-np"},
     };
 
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
@@ -310,10 +305,9 @@ HY_TEST(test_options_reach_the_ranks_environment)
     setenv("HY_TEST_TRAIN", "old", 1);
     setenv("HOROVOD_RANK", "7", 1); /* as in a rank that starts a training */
     assert_int_equal(
-        whole_spec_of(
-            "-np 2 --max-np 3 -x HY_TEST_TRAIN=new -x PATH --env A=b=c --network-interfaces eth0,eth1 "
-            "--network-interface ib0 --timeline-filename t.json --timeline-mark-cycles --reset-limit 5 true",
-            &s, &err),
+        whole_spec_of("-np 2 --max-np 3 -x HY_TEST_TRAIN=new -x PATH --env A=b=c --network-interfaces eth0,eth1 "
+                      "--network-interface ib0 --timeline-filename t.json --timeline-mark-cycles --reset-limit 5 true",
+                      &s, &err),
         0);
     assert_string_equal(env_of(s, "HY_TEST_TRAIN"), "new");
     assert_string_equal(env_of(s, "A"), "b=c");
@@ -338,11 +332,12 @@ HY_TEST(test_host_and_stall_options_of_horovodrun_are_in_the_spec)
     hy_cleanup_spec Hy__RunSpec *s = NULL, *fixed = NULL;
     struct hy_err err = {0};
 
-    assert_int_equal(whole_spec_of("-np 2 --min-np 1 --host-discovery-script ./hosts.sh --slots-per-host 3 --elastic-timeout 30 "
-                                   "--blacklist-cooldown-range 10 100 -p 2222 -i /dev/null --stall-check-warning-time-seconds "
-                                   "7 --stall-check-shutdown-time-seconds 9 --no-stall-check true",
-                                   &s, &err),
-                     0);
+    assert_int_equal(
+        whole_spec_of("-np 2 --min-np 1 --host-discovery-script ./hosts.sh --slots-per-host 3 --elastic-timeout 30 "
+                      "--blacklist-cooldown-range 10 100 -p 2222 -i /dev/null --stall-check-warning-time-seconds "
+                      "7 --stall-check-shutdown-time-seconds 9 --no-stall-check true",
+                      &s, &err),
+        0);
     assert_string_equal(s->discovery, "./hosts.sh");
     assert_int_equal(s->discovery_slots, 3);
     assert_int_equal(s->elastic_timeout_ms, 30000);
@@ -361,7 +356,8 @@ HY_TEST(test_host_and_stall_options_of_horovodrun_are_in_the_spec)
 
 /* ---- --config-file ---------------------------------------------------------------------- */
 
-static int config_of(const char *directory, const char *text, const char *options, struct hy_config *ret, struct hy_err *err)
+static int config_of(const char *directory, const char *text, const char *options, struct hy_config *ret,
+                     struct hy_err *err)
 {
     hy_cleanup_args struct hy_args args = {0};
     char line[300];
@@ -375,11 +371,12 @@ static int config_of(const char *directory, const char *text, const char *option
 
 HY_TEST(test_a_config_file_sets_the_same_options_as_the_command_line)
 {
-    static const char text[] = "---\n# Horovod's\ncontroller: gloo\nparams:\n  fusion_threshold_mb: 32\n"
-                               "  hierarchical_allreduce: False\nautotune:\n  enabled: yes\n  log_file: '/tmp/a b'\n"
-                               "timeline:\n    filename: \"t#1.json\"   # here\n    mark_cycles: on\n\n"
-                               "stall_check:\n  enabled: false\n  warning_time_seconds: 30\n  shutdown_time_seconds: ~\n"
-                               "library_options:\n  ccl_bgt_affinity: 2\nlogging:\n  level: DEBUG\n  with_timestamp: false\n";
+    static const char text[] =
+        "---\n# Horovod's\ncontroller: gloo\nparams:\n  fusion_threshold_mb: 32\n"
+        "  hierarchical_allreduce: False\nautotune:\n  enabled: yes\n  log_file: '/tmp/a b'\n"
+        "timeline:\n    filename: \"t#1.json\"   # here\n    mark_cycles: on\n\n"
+        "stall_check:\n  enabled: false\n  warning_time_seconds: 30\n  shutdown_time_seconds: ~\n"
+        "library_options:\n  ccl_bgt_affinity: 2\nlogging:\n  level: DEBUG\n  with_timestamp: false\n";
     char *directory = make_directory();
     hy_cleanup_config struct hy_config c = {0}, over = {0};
     struct hy_err err = {0};

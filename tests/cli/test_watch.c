@@ -57,7 +57,9 @@ static void add_note(struct part *p, const char *note)
 {
     struct hy_err err = {0};
 
-    if (hy_store_note_add(p->project->store, p->project->run, &(struct hy_note_row){.time = 1, .text = note}, &err) < 0 || hy_store_commit(p->project->store, &err) < 0)
+    if (hy_store_note_add(p->project->store, p->project->run, &(struct hy_note_row){.time = 1, .text = note}, &err) <
+            0 ||
+        hy_store_commit(p->project->store, &err) < 0)
         _exit(1);
 }
 
@@ -181,13 +183,11 @@ static void play_driver(struct project_fixture *y, enum play play, int ready)
 
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* no process remains after a failed test */
     hy_store_close(y->store);         /* SQLite connections must not be used after a fork */
-    if (hy_store_open(y->project, HY_STORE_WRITE, &y->store, &err) < 0 ||
-        hy_store_run_lock(y->store, y->run, &err) < 0)
+    if (hy_store_open(y->project, HY_STORE_WRITE, &y->store, &err) < 0 || hy_store_run_lock(y->store, y->run, &err) < 0)
         _exit(1);
     path = hy_driver_socket(hy_store_dir_path(y->store), y->run, &err);
     uv_loop_init(&part.loop);
-    if (!path || hy_local_listen(&part.loop, path, &events, &part, &part.local, &err) < 0 ||
-        write(ready, "x", 1) != 1)
+    if (!path || hy_local_listen(&part.loop, path, &events, &part, &part.local, &err) < 0 || write(ready, "x", 1) != 1)
         _exit(1);
     uv_run(&part.loop, UV_RUN_DEFAULT);
     _exit(0);
@@ -421,8 +421,10 @@ HY_TEST(test_a_pipe_gets_each_trial_once)
     pid_t driver = driver_start(y, PLAY_HANG_UP);
     struct client c = client_start(y, false, WORDS("attach"));
 
-    client_awaits(&c, "[1/3] trial 1 done  x=1  1.0s\n[2/3] trial 2 done  x=2  1.0s\n[3/3] trial 3 failed  x=3  1.0s  exit status 3\n"
-                      "run 1 done: 3 done");
+    client_awaits(
+        &c,
+        "[1/3] trial 1 done  x=1  1.0s\n[2/3] trial 2 done  x=2  1.0s\n[3/3] trial 3 failed  x=3  1.0s  exit status 3\n"
+        "run 1 done: 3 done");
     assert_ends(&c, HY_EXIT_OK);
     driver_end(driver);
     project_free(y);
@@ -434,8 +436,8 @@ HY_TEST(test_updates_of_an_older_driver_with_trials_are_accepted)
     pid_t driver = driver_start(y, PLAY_OLDER);
     struct client c = client_start(y, false, WORDS("attach"));
 
-    client_awaits(&c,
-                  "[1/3] trial 1 done  x=1  1.0s\n[2/3] trial 2 done  x=2  1.0s\n[3/3] trial 3 done  x=3  1.0s\nrun 1 done: 3 done");
+    client_awaits(&c, "[1/3] trial 1 done  x=1  1.0s\n[2/3] trial 2 done  x=2  1.0s\n[3/3] trial 3 done  x=3  "
+                      "1.0s\nrun 1 done: 3 done");
     assert_ends(&c, HY_EXIT_OK);
     driver_end(driver);
     project_free(y);

@@ -46,19 +46,19 @@ struct world {
 
 typedef unsigned (*layout_fn)(unsigned rank, unsigned size);
 
-#define expect(r, condition, ...)                                                                            \
-    do {                                                                                                     \
-        if (!(condition)) {                                                                                  \
-            note_wrong((r), __FILE__, __LINE__, __VA_ARGS__);                                                \
-            return;                                                                                          \
-        }                                                                                                    \
+#define expect(r, condition, ...)                                                                                      \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            note_wrong((r), __FILE__, __LINE__, __VA_ARGS__);                                                          \
+            return;                                                                                                    \
+        }                                                                                                              \
     } while (0)
 
 __attribute__((format(printf, 4, 5))) static void note_wrong(struct rank *r, const char *file, int line,
                                                              const char *fmt, ...)
 {
-    int n = snprintf(r->wrong, sizeof r->wrong, "%s:%d: %u ranks, %s, rank %u: ", file, line, r->size,
-                     r->world->layout, r->rank);
+    int n = snprintf(r->wrong, sizeof r->wrong, "%s:%d: %u ranks, %s, rank %u: ", file, line, r->size, r->world->layout,
+                     r->rank);
     va_list args;
 
     va_start(args, fmt);
@@ -162,8 +162,7 @@ static void prepare_world(struct world *w, layout_fn layout)
 }
 
 /* Runs `scenario` on all ranks at the same time; fails with the first recorded failure. */
-static void run_world(unsigned size, layout_fn layout, const char *name, void (*scenario)(struct rank *r),
-                      void *shared)
+static void run_world(unsigned size, layout_fn layout, const char *name, void (*scenario)(struct rank *r), void *shared)
 {
     struct world w = {.size = size, .layout = name, .scenario = scenario, .shared = shared};
 

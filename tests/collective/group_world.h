@@ -250,8 +250,14 @@ static inline void run_ranks(unsigned size, unsigned hosts, void (*body)(struct 
 
 static inline struct hy_request reduction(const char *name, const struct hy_tensor *t)
 {
-    return (struct hy_request){.kind = HY_ALLREDUCE, .name = name, .type = HY_F32, .op = HY_SUM,
-                               .prescale = 1, .postscale = 1, .tensor_count = 1, .tensors = t};
+    return (struct hy_request){.kind = HY_ALLREDUCE,
+                               .name = name,
+                               .type = HY_F32,
+                               .op = HY_SUM,
+                               .prescale = 1,
+                               .postscale = 1,
+                               .tensor_count = 1,
+                               .tensors = t};
 }
 
 static inline int64_t start(struct rank *r, const struct hy_request *request)

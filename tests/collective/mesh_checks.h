@@ -28,8 +28,8 @@ static inline void fill_small(void *out, unsigned rank, size_t count, enum hy_ty
 }
 
 /* What the reduction over `members` should give. */
-static inline void expect_small(void *out, const unsigned *members, unsigned member_count, size_t count, enum hy_type type,
-                         enum hy_reduce op)
+static inline void expect_small(void *out, const unsigned *members, unsigned member_count, size_t count,
+                                enum hy_type type, enum hy_reduce op)
 {
     uint64_t each[WORLD_MAX];
     const void *sources[WORLD_MAX];
@@ -45,7 +45,7 @@ static inline void expect_small(void *out, const unsigned *members, unsigned mem
 }
 
 static inline int check_allreduce(struct rank *r, const unsigned *members, unsigned count, size_t n, enum hy_type type,
-                           enum hy_reduce op)
+                                  enum hy_reduce op)
 {
     hy_cleanup_free uint8_t *buf = malloc(n * 8 + 8), *expected = malloc(n * 8 + 8);
     size_t bytes = n * hy_type_size(type);

@@ -27,8 +27,7 @@ static inline bool is_real(enum hy_type type)
 static inline double real_of_half(uint16_t bits, int exponent_bits)
 {
     int fraction_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1;
-    int exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1),
-        fraction = bits & ((1 << fraction_bits) - 1);
+    int exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1), fraction = bits & ((1 << fraction_bits) - 1);
     double size = exponent ? ldexp(fraction + (1 << fraction_bits), exponent - bias - fraction_bits)
                            : ldexp(fraction, 1 - bias - fraction_bits);
 
@@ -40,8 +39,7 @@ static inline double real_of_half(uint16_t bits, int exponent_bits)
 static inline uint16_t half_of_real(double real, int exponent_bits)
 {
     int fraction_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1, exponent = 1 - bias;
-    uint16_t sign = signbit(real) ? 0x8000 : 0,
-             infinity = (uint16_t)(((1 << exponent_bits) - 1) << fraction_bits);
+    uint16_t sign = signbit(real) ? 0x8000 : 0, infinity = (uint16_t)(((1 << exponent_bits) - 1) << fraction_bits);
     double size = fabs(real);
     uint64_t bits;
 
@@ -59,11 +57,11 @@ static inline uint16_t half_of_real(double real, int exponent_bits)
 
 /* ---- any type ---- */
 
-#define GET(T, field)                                                                                        \
-    ({                                                                                                       \
-        T value_;                                                                                            \
-        memcpy(&value_, p, sizeof value_);                                                                   \
-        (struct number){.field = value_};                                                                    \
+#define GET(T, field)                                                                                                  \
+    ({                                                                                                                 \
+        T value_;                                                                                                      \
+        memcpy(&value_, p, sizeof value_);                                                                             \
+        (struct number){.field = value_};                                                                              \
     })
 
 static inline struct number number_get(enum hy_type type, const void *base, size_t i)
@@ -200,8 +198,7 @@ static inline bool numbers_same(enum hy_type type, const void *a, const void *b,
 /* Random bits (bool: 0 and 1); for floats also infinities, NaNs, zeros and subnormals. */
 static inline void numbers_random(struct hy_rng *rng, enum hy_type type, void *base, size_t count)
 {
-    static const double special[] = {0.0, -0.0, INFINITY, -INFINITY, NAN,
-                                     1.0, -1.0, 65504.0,  0x1p-24,   0x1p-149};
+    static const double special[] = {0.0, -0.0, INFINITY, -INFINITY, NAN, 1.0, -1.0, 65504.0, 0x1p-24, 0x1p-149};
     size_t size = hy_type_size(type);
 
     for (size_t i = 0; i < count; i++) {

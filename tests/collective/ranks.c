@@ -80,8 +80,12 @@ static void read_member(struct host *h, unsigned rank)
 
 static struct hy_comm *join(struct host *h, unsigned i)
 {
-    struct hy_comm_spec spec = {.rank = h->first + i, .size = h->size, .members = h->members, .shm_fd = h->shm_fd,
-                                .listen_fd = h->listeners[i], .waiter = {.bell = h->bells[i], .watch_fd = -1}};
+    struct hy_comm_spec spec = {.rank = h->first + i,
+                                .size = h->size,
+                                .members = h->members,
+                                .shm_fd = h->shm_fd,
+                                .listen_fd = h->listeners[i],
+                                .waiter = {.bell = h->bells[i], .watch_fd = -1}};
     struct hy_comm *comm;
     struct hy_err err;
 

@@ -19,10 +19,10 @@
 #include "base/mem.h"
 #include "collective/shm/shm.h"
 
-#define EXPECT(what)                                                                                         \
-    do {                                                                                                     \
-        if (!(what))                                                                                         \
-            return __LINE__;                                                                                 \
+#define EXPECT(what)                                                                                                   \
+    do {                                                                                                               \
+        if (!(what))                                                                                                   \
+            return __LINE__;                                                                                           \
     } while (0)
 
 #define RANKS_MAX HY_LOCAL_MAX_RANKS
@@ -128,8 +128,7 @@ static inline void as_threads(unsigned count, int (*body)(struct rank *r, void *
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     for (unsigned i = 0; i < count; i++)
         if (ranks[i].line)
-            fail_msg("rank %u of %u: %s %d", i, count, ranks[i].line < 0 ? "error" : "line",
-                     abs(ranks[i].line));
+            fail_msg("rank %u of %u: %s %d", i, count, ranks[i].line < 0 ? "error" : "line", abs(ranks[i].line));
     host_close(&h);
 }
 

@@ -102,8 +102,8 @@ static void buffers_free(struct buffers *b)
     free(b->expected);
 }
 
-static void allreduce_one(struct rank *r, struct buffers *b, enum hy_type type, enum hy_reduce op,
-                          size_t count, double pre, double post)
+static void allreduce_one(struct rank *r, struct buffers *b, enum hy_type type, enum hy_reduce op, size_t count,
+                          double pre, double post)
 {
     bool in_place = count % 2;
     double factor = (op == HY_PRODUCT ? pow(pre, r->size) : pre) * post / (op == HY_AVERAGE ? r->size : 1);
@@ -113,16 +113,14 @@ static void allreduce_one(struct rank *r, struct buffers *b, enum hy_type type, 
     rc = hy_set_allreduce(r->set, in_place ? b->out : b->in, b->out, count, type, op, pre, post);
     expect(r, rc == 0, "allreduce: %s", hy_comm_error(r->comm)->text);
     fill_expected(b->expected, type, op, everyone, r->size, count, factor);
-    expect(r, numbers_same(type, b->out, b->expected, count), "%s of %zu %s, pre %g, post %g",
-           hy_reduce_name(op), count, hy_type_name(type), pre, post);
+    expect(r, numbers_same(type, b->out, b->expected, count), "%s of %zu %s, pre %g, post %g", hy_reduce_name(op),
+           count, hy_type_name(type), pre, post);
 }
 
-static void allreduce_sizes(struct rank *r, struct buffers *b, enum hy_type type, enum hy_reduce op,
-                            enum extent extent)
+static void allreduce_sizes(struct rank *r, struct buffers *b, enum hy_type type, enum hy_reduce op, enum extent extent)
 {
     size_t page = 4096 / hy_type_size(type), large = (1ul << 20) / hy_type_size(type);
-    const size_t sizes[] = {0,        1,    r->size - 1, r->size,   r->size + 1,
-                            page - 1, page, page + 1,    large - 1, large + 1};
+    const size_t sizes[] = {0, 1, r->size - 1, r->size, r->size + 1, page - 1, page, page + 1, large - 1, large + 1};
 
     for (size_t i = 0; i < (extent == LARGE ? 10 : 8) && !r->wrong[0]; i++)
         allreduce_one(r, b, type, op, sizes[i], 1, 1);
@@ -225,8 +223,7 @@ HY_TEST(test_results_are_bit_identical_on_all_ranks_and_in_all_runs)
 
 /* ---- reducescatter ------------------------------------------------------------------------ */
 
-static void reducescatter_one(struct rank *r, struct buffers *b, enum hy_type type, enum hy_reduce op,
-                              size_t each)
+static void reducescatter_one(struct rank *r, struct buffers *b, enum hy_type type, enum hy_reduce op, size_t each)
 {
     size_t counts[WORLD_MAX], all = 0, before = 0;
 
@@ -316,8 +313,7 @@ static void allgather_one(struct rank *r, char *in, char *out, size_t each)
     memset(out, 0x5a, end + 1);
     mine = r->rank % 2 ? in : out + offsets[r->rank];
     fill_bytes(mine, r->rank, 0, sizes[r->rank]);
-    expect(r, hy_set_allgather(r->set, mine, out, sizes, offsets) == 0, "allgather: %s",
-           hy_comm_error(r->comm)->text);
+    expect(r, hy_set_allgather(r->set, mine, out, sizes, offsets) == 0, "allgather: %s", hy_comm_error(r->comm)->text);
     for (unsigned i = 0; i < r->size; i++)
         expect(r, are_bytes(out + offsets[i], i, 0, sizes[i]), "%zu bytes of %u gathered", sizes[i], i);
     expect(r, out[end] == 0x5a, "wrote behind the end");
@@ -335,15 +331,14 @@ static void alltoall_one(struct rank *r, char *in, char *out, size_t each)
     expect(r, hy_set_alltoall(r->set, in, out, matrix) == 0, "alltoall: %s", hy_comm_error(r->comm)->text);
     at = 0;
     for (unsigned from = 0; from < r->size; at += matrix[from++ * r->size + r->rank])
-        expect(r, are_bytes(out + at, from, r->rank, matrix[from * r->size + r->rank]),
-               "%zu bytes from %u to %u", matrix[from * r->size + r->rank], from, r->rank);
+        expect(r, are_bytes(out + at, from, r->rank, matrix[from * r->size + r->rank]), "%zu bytes from %u to %u",
+               matrix[from * r->size + r->rank], from, r->rank);
 }
 
 static void moves_scenario(struct rank *r)
 {
     const struct matrix *m = r->world->shared;
-    const size_t sizes[] = {0,    1,    r->size - 1, r->size,        r->size + 1,
-                            4095, 4096, 4097,        (1u << 20) - 1, (1u << 20) + 1};
+    const size_t sizes[] = {0, 1, r->size - 1, r->size, r->size + 1, 4095, 4096, 4097, (1u << 20) - 1, (1u << 20) + 1};
     size_t room = (2u << 20) * WORLD_MAX + 100;
     hy_cleanup_free char *in = malloc(room), *out = malloc(room);
 
@@ -397,8 +392,7 @@ static void sets_scenario(struct rank *r)
     for (unsigned turn = 0; turn < 3 && !r->wrong[0]; turn++) {
         int rc = hy_set_open(r->comm, 1 + r->rank % 2, members, count, &set, &err);
 
-        expect(r, rc == 0 && hy_set_size(set) == count && members[hy_set_index(set)] == r->rank, "%s",
-               err.text);
+        expect(r, rc == 0 && hy_set_size(set) == count && members[hy_set_index(set)] == r->rank, "%s", err.text);
         fill(b.in, HY_F32, HY_SUM, r->rank, 4001);
         rc = hy_set_allreduce(set, b.in, b.out, 4001, HY_F32, HY_AVERAGE, 1, 1);
         fill_expected(b.expected, HY_F32, HY_SUM, members, count, 4001, 1.0 / count);
@@ -497,8 +491,7 @@ static void listen_and_answer(struct rank *r)
 
         hy_buf_clear(&heard);
         expect(r, receive_all(r, 0, &heard, n) == 0, "hear: %s", hy_comm_error(r->comm)->text);
-        expect(r, heard.len == n && are_bytes((const char *)hy_buf_bytes(&heard), 0, r->rank, n),
-               "data of rank 0");
+        expect(r, heard.len == n && are_bytes((const char *)hy_buf_bytes(&heard), 0, r->rank, n), "data of rank 0");
         expect(r, hy_comm_send(r->comm, 0, hy_buf_bytes(&heard), n) == 0, "tell");
     }
     expect(r, receive_all(r, 0, &heard, heard.len + 1) == 0, "the last word, before which nobody leaves");
@@ -516,8 +509,7 @@ static void send_and_receive(struct rank *r, char *words, struct hy_buf *heard)
         for (unsigned i = 1; i < r->size; i++) {
             hy_buf_clear(heard);
             expect(r, receive_all(r, i, heard, n) == 0, "hear: %s", hy_comm_error(r->comm)->text);
-            expect(r, heard->len == n && are_bytes((const char *)hy_buf_bytes(heard), 0, i, n),
-                   "the answer of %u", i);
+            expect(r, heard->len == n && are_bytes((const char *)hy_buf_bytes(heard), 0, i, n), "the answer of %u", i);
         }
     }
     for (unsigned i = 1; i < r->size; i++)
@@ -587,8 +579,7 @@ static void abort_scenario(struct rank *r)
     if (rc == 0) /* without a rank on another host, sending may have sufficed */
         rc = hy_set_barrier(r->set);
     expect(r, rc == -ECONNABORTED, "answered %d", rc);
-    expect(r, strstr(hy_comm_error(r->comm)->text, "the world has ended"), "'%s'",
-           hy_comm_error(r->comm)->text);
+    expect(r, strstr(hy_comm_error(r->comm)->text, "the world has ended"), "'%s'", hy_comm_error(r->comm)->text);
     expect(r, hy_set_barrier(r->set) == -ECONNABORTED, "a barrier after the end");
     expect(r, hy_comm_sleep(r->comm, -1, -1) == -ECONNABORTED, "a sleep after the end");
     expect(r, hy_set_broadcast(r->set, in, 4, 0) == -ECONNABORTED, "a broadcast after the end");
@@ -649,7 +640,7 @@ static void adasum_type(struct rank *r, enum hy_type type, double tolerance)
 {
     static const size_t tensors[] = {3, 397, 0, 300};
     double all[WORLD_MAX][ADASUM_COUNT], buf[ADASUM_COUNT];
-    char (*results)[sizeof buf] = r->world->shared;
+    char(*results)[sizeof buf] = r->world->shared;
 
     for (unsigned rank = 0; rank < r->size; rank++)
         for (size_t i = 0; i < ADASUM_COUNT; i++) {
@@ -660,12 +651,10 @@ static void adasum_type(struct rank *r, enum hy_type type, double tolerance)
         number_put(type, buf, i, (struct number){.real = gradient(r->rank, i)});
     for (size_t t = 0, begin = 0; t < 4; begin += tensors[t++])
         adasum_of_all(all, r->size, begin, tensors[t]);
-    expect(r, hy_set_adasum(r->set, buf, tensors, 4, type, 2, 0.5) == 0, "adasum: %s",
-           hy_comm_error(r->comm)->text);
+    expect(r, hy_set_adasum(r->set, buf, tensors, 4, type, 2, 0.5) == 0, "adasum: %s", hy_comm_error(r->comm)->text);
     for (size_t i = 0; i < ADASUM_COUNT; i++)
-        expect(r, fabs(number_get(type, buf, i).real - all[0][i] / 2) <= tolerance,
-               "element %zu of %s is %g, not %g", i, hy_type_name(type), number_get(type, buf, i).real,
-               all[0][i] / 2);
+        expect(r, fabs(number_get(type, buf, i).real - all[0][i] / 2) <= tolerance, "element %zu of %s is %g, not %g",
+               i, hy_type_name(type), number_get(type, buf, i).real, all[0][i] / 2);
     memcpy(results[r->rank], buf, ADASUM_COUNT * hy_type_size(type));
     expect(r, hy_set_barrier(r->set) == 0, "barrier");
     expect(r, !memcmp(results[r->rank], results[0], ADASUM_COUNT * hy_type_size(type)), "not the same bits");

@@ -163,8 +163,15 @@ static void gather(struct rank *r)
 {
     int32_t rows[2 * RANKS_MAX], *outs[2] = {0};
     struct hy_tensor t = {.in = rows, .dim_count = 2, .dims = {r->number, 2}};
-    struct hy_request q = {.kind = HY_ALLGATHER, .name = "rows", .type = HY_I32, .prescale = 1, .postscale = 1,
-                           .tensor_count = 1, .tensors = &t, .allocate = allocate, .arg = outs};
+    struct hy_request q = {.kind = HY_ALLGATHER,
+                           .name = "rows",
+                           .type = HY_I32,
+                           .prescale = 1,
+                           .postscale = 1,
+                           .tensor_count = 1,
+                           .tensors = &t,
+                           .allocate = allocate,
+                           .arg = outs};
     size_t at = 0;
 
     for (unsigned i = 0; i < 2 * r->number; i++)
@@ -183,9 +190,17 @@ static void exchange(struct rank *r)
     int16_t in[64];
     void *outs[2] = {0};
     struct hy_tensor t = {.in = in, .dim_count = 1};
-    struct hy_request q = {.kind = HY_ALLTOALL, .name = "rows", .type = HY_I16, .prescale = 1, .postscale = 1,
-                           .tensor_count = 1, .tensors = &t, .splits = splits, .split_count = r->size,
-                           .allocate = allocate, .arg = outs};
+    struct hy_request q = {.kind = HY_ALLTOALL,
+                           .name = "rows",
+                           .type = HY_I16,
+                           .prescale = 1,
+                           .postscale = 1,
+                           .tensor_count = 1,
+                           .tensors = &t,
+                           .splits = splits,
+                           .split_count = r->size,
+                           .allocate = allocate,
+                           .arg = outs};
     const int16_t *got;
 
     for (unsigned j = 0; j < r->size; j++) {
@@ -228,8 +243,14 @@ static void cast(struct rank *r)
 {
     double in = r->number + 0.5, out = 0;
     struct hy_tensor t = {.in = &in, .out = &out};
-    struct hy_request q = {.kind = HY_BROADCAST, .name = "w", .type = HY_F64, .root = 1, .prescale = 1, .postscale = 1,
-                           .tensor_count = 1, .tensors = &t};
+    struct hy_request q = {.kind = HY_BROADCAST,
+                           .name = "w",
+                           .type = HY_F64,
+                           .root = 1,
+                           .prescale = 1,
+                           .postscale = 1,
+                           .tensor_count = 1,
+                           .tensors = &t};
     struct hy_request b = {.kind = HY_BARRIER, .name = "b", .prescale = 1, .postscale = 1};
 
     finish(r, start(r, &q));

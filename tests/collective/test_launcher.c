@@ -10,11 +10,27 @@
 #include "collective/group/launcher.h"
 #include "collective/mesh/mesh.h"
 
-static const char *const all[] = {
-    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
-    "MV2_COMM_WORLD_LOCAL_SIZE", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "SLURM_PROCID",
-    "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_ID",
-    "SLURM_STEP_ID", "PMIX_NAMESPACE", "PMIX_RANK", "PMI_FD"};
+static const char *const all[] = {"OMPI_COMM_WORLD_RANK",
+                                  "OMPI_COMM_WORLD_SIZE",
+                                  "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                  "MV2_COMM_WORLD_RANK",
+                                  "MV2_COMM_WORLD_SIZE",
+                                  "MV2_COMM_WORLD_LOCAL_SIZE",
+                                  "PMI_RANK",
+                                  "PMI_SIZE",
+                                  "MPI_LOCALNRANKS",
+                                  "PMI_LOCAL_SIZE",
+                                  "SLURM_PROCID",
+                                  "SLURM_STEP_NUM_TASKS",
+                                  "SLURM_NTASKS",
+                                  "SLURM_NPROCS",
+                                  "SLURM_STEP_NUM_NODES",
+                                  "SLURM_NNODES",
+                                  "SLURM_JOB_ID",
+                                  "SLURM_STEP_ID",
+                                  "PMIX_NAMESPACE",
+                                  "PMIX_RANK",
+                                  "PMI_FD"};
 
 /* Sets "A=1 B=2" and unsets all other variables of launchers. */
 static int find(const char *text, struct hy_launcher *ret, struct hy_err *err)
@@ -182,7 +198,8 @@ HY_TEST(test_a_damaged_endpoint_is_refused)
 
     assert_int_equal(hy_endpoint_parse(good, &e), 0);
     assert_int_equal(e.address_count, 2);
-    for (size_t n = 0; n < strlen("hopyard1 a/b 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff 4711 1"); n++) {
+    for (size_t n = 0;
+         n < strlen("hopyard1 a/b 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff 4711 1"); n++) {
         memcpy(text, good, n);
         text[n] = '\0';
         assert_int_equal(hy_endpoint_parse(text, &e), -EPROTO);

@@ -460,7 +460,8 @@ static int pair_scenario(void *arg)
 
     run_threads(w);
     for (unsigned i = 0; i < w->size; i++) {
-        if (w->ranks[i].rc > 0 || w->ranks[i].rc == -EBADMSG || (w->ranks[i].rc < 0 && !w->ranks[i].waiter.failed.text[0]))
+        if (w->ranks[i].rc > 0 || w->ranks[i].rc == -EBADMSG ||
+            (w->ranks[i].rc < 0 && !w->ranks[i].waiter.failed.text[0]))
             return 1;
         rc = w->ranks[i].rc < 0 ? w->ranks[i].rc : rc;
     }

@@ -145,8 +145,8 @@ static void advance_time(struct fixture *c, int64_t ms)
         hy_negotiator_tick(c->negotiator, c->now);
 }
 
-static const struct request_spec sum = {.kind = HY_ALLREDUCE, .type = HY_F32, .op = HY_SUM, .dims = {4, 5}, .dim_count = 2,
-                                .prescale = 1};
+static const struct request_spec sum = {
+    .kind = HY_ALLREDUCE, .type = HY_F32, .op = HY_SUM, .dims = {4, 5}, .dim_count = 2, .prescale = 1};
 static const struct request_spec barrier = {.kind = HY_BARRIER, .prescale = 1};
 static const struct request_spec join = {.kind = HY_JOIN, .prescale = 1};
 
@@ -263,7 +263,8 @@ HY_TEST(test_a_mismatch_is_reported_to_later_ranks)
 
 HY_TEST(test_rows_of_gathered_tensors_may_differ)
 {
-    struct request_spec few = {.kind = HY_ALLGATHER, .type = HY_I64, .dims = {2, 3}, .dim_count = 2, .prescale = 1}, many = few;
+    struct request_spec few = {.kind = HY_ALLGATHER, .type = HY_I64, .dims = {2, 3}, .dim_count = 2, .prescale = 1},
+                        many = few;
     struct fixture c;
 
     many.dims[0] = 7;
@@ -281,7 +282,8 @@ HY_TEST(test_rows_of_gathered_tensors_may_differ)
 HY_TEST(test_splits_of_an_alltoall_reach_all_ranks)
 {
     static const int64_t a[] = {1, 2}, b[] = {3, 0};
-    struct request_spec one = {.kind = HY_ALLTOALL, .dims = {3}, .dim_count = 1, .splits = a, .split_count = 2, .prescale = 1};
+    struct request_spec one = {
+        .kind = HY_ALLTOALL, .dims = {3}, .dim_count = 1, .splits = a, .split_count = 2, .prescale = 1};
     struct request_spec two = one;
     struct fixture c;
 
@@ -404,8 +406,7 @@ HY_TEST(test_a_late_rank_only_causes_warnings)
     advance_time(&c, 4900);
     assert_string_equal(c.warned, "");
     advance_time(&c, 300);
-    assert_string_equal(c.warned,
-                        "rank 1: no request for 'loss' (allreduce) for 5 s; ranks 0 and 2 wait for it\n");
+    assert_string_equal(c.warned, "rank 1: no request for 'loss' (allreduce) for 5 s; ranks 0 and 2 wait for it\n");
     advance_time(&c, 9000);
     assert_null(strstr(c.warned + 1, "for 14")); /* the interval has doubled */
     advance_time(&c, 2000);

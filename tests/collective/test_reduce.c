@@ -23,8 +23,8 @@ static void fill(struct hy_rng *rng, enum hy_type type, const void **sources, si
     }
 }
 
-static void check(enum hy_type type, enum hy_reduce op, const void *const *sources, size_t source_count,
-                  size_t count, char *to)
+static void check(enum hy_type type, enum hy_reduce op, const void *const *sources, size_t source_count, size_t count,
+                  char *to)
 {
     const struct hy_kernels *wide = hy_kernels_wide();
 
@@ -177,11 +177,10 @@ HY_TEST(test_known_float16_values)
         float f;
         uint16_t half;
     } known[] = {
-        {0.0f, 0x0000},       {-0.0f, 0x8000},     {1.0f, 0x3c00},      {-2.0f, 0xc000},
-        {65504.0f, 0x7bff},   {65519.0f, 0x7bff},  {65520.0f, 0x7c00},  {1e30f, 0x7c00},
-        {INFINITY, 0x7c00},   {0x1p-14f, 0x0400},  {0x1p-24f, 0x0001},  {0x1p-25f, 0x0000},
-        {0x1.8p-25f, 0x0001}, {-0x1p-25f, 0x8000}, {0.333333f, 0x3555}, {2049.0f, 0x6800},
-        {2051.0f, 0x6802},    {1e-40f, 0x0000},
+        {0.0f, 0x0000},     {-0.0f, 0x8000},    {1.0f, 0x3c00},       {-2.0f, 0xc000},     {65504.0f, 0x7bff},
+        {65519.0f, 0x7bff}, {65520.0f, 0x7c00}, {1e30f, 0x7c00},      {INFINITY, 0x7c00},  {0x1p-14f, 0x0400},
+        {0x1p-24f, 0x0001}, {0x1p-25f, 0x0000}, {0x1.8p-25f, 0x0001}, {-0x1p-25f, 0x8000}, {0.333333f, 0x3555},
+        {2049.0f, 0x6800},  {2051.0f, 0x6802},  {1e-40f, 0x0000},
     };
 
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {

@@ -23,31 +23,52 @@ static void put(void *p, size_t i, enum hy_type type, double v)
     float f = (float)v;
 
     switch (type) {
-    case HY_U8: ((uint8_t *)p)[i] = (uint8_t)v; break;
-    case HY_I8: ((int8_t *)p)[i] = (int8_t)v; break;
-    case HY_U16: ((uint16_t *)p)[i] = (uint16_t)v; break;
-    case HY_I16: ((int16_t *)p)[i] = (int16_t)v; break;
-    case HY_U32: ((uint32_t *)p)[i] = (uint32_t)v; break;
-    case HY_I32: ((int32_t *)p)[i] = (int32_t)v; break;
-    case HY_U64: ((uint64_t *)p)[i] = (uint64_t)v; break;
-    case HY_I64: ((int64_t *)p)[i] = (int64_t)v; break;
-    case HY_F16: ((_Float16 *)p)[i] = (_Float16)v; break;
+    case HY_U8:
+        ((uint8_t *)p)[i] = (uint8_t)v;
+        break;
+    case HY_I8:
+        ((int8_t *)p)[i] = (int8_t)v;
+        break;
+    case HY_U16:
+        ((uint16_t *)p)[i] = (uint16_t)v;
+        break;
+    case HY_I16:
+        ((int16_t *)p)[i] = (int16_t)v;
+        break;
+    case HY_U32:
+        ((uint32_t *)p)[i] = (uint32_t)v;
+        break;
+    case HY_I32:
+        ((int32_t *)p)[i] = (int32_t)v;
+        break;
+    case HY_U64:
+        ((uint64_t *)p)[i] = (uint64_t)v;
+        break;
+    case HY_I64:
+        ((int64_t *)p)[i] = (int64_t)v;
+        break;
+    case HY_F16:
+        ((_Float16 *)p)[i] = (_Float16)v;
+        break;
     case HY_BF16:
         memcpy(&bits, &f, sizeof bits);
         ((uint16_t *)p)[i] = (uint16_t)(bits >> 16);
         break;
-    case HY_F32: memcpy((char *)p + i * sizeof f, &f, sizeof f); break; /* may be unaligned */
-    case HY_F64: ((double *)p)[i] = v; break;
-    default: ((uint8_t *)p)[i] = v != 0; break;
+    case HY_F32:
+        memcpy((char *)p + i * sizeof f, &f, sizeof f);
+        break; /* may be unaligned */
+    case HY_F64:
+        ((double *)p)[i] = v;
+        break;
+    default:
+        ((uint8_t *)p)[i] = v != 0;
+        break;
     }
 }
 
 static double combine(double a, double b, enum hy_type type, enum hy_reduce op)
 {
-    double all = op == HY_MIN       ? (a < b ? a : b)
-                 : op == HY_MAX     ? (a > b ? a : b)
-                 : op == HY_PRODUCT ? a * b
-                                    : a + b;
+    double all = op == HY_MIN ? (a < b ? a : b) : op == HY_MAX ? (a > b ? a : b) : op == HY_PRODUCT ? a * b : a + b;
 
     return type == HY_BOOL ? all != 0 : all;
 }
@@ -59,8 +80,8 @@ static void fill(void *p, size_t count, enum hy_type type, enum hy_reduce op, un
 }
 
 /* Whether `count` elements at `p` are the reduction of the elements from `first` on of all ranks. */
-static bool is_combined(const void *p, size_t count, size_t first, unsigned ranks, enum hy_type type,
-                        enum hy_reduce op, double factor)
+static bool is_combined(const void *p, size_t count, size_t first, unsigned ranks, enum hy_type type, enum hy_reduce op,
+                        double factor)
 {
     size_t size = hy_type_size(type), stride = count > 100000 ? 97 : 1;
 
@@ -139,10 +160,18 @@ HY_TEST(test_direct_and_sliced_allreduce_agree_for_any_segment_size)
     const size_t segments[] = {64, 4096, 10000, 1 << 20};
 
     for (unsigned i = 0; i < 32; i++) {
-        struct hy_choice choice = {.way = i % 2 ? HY_SLICES : HY_DIRECT, .segment = segments[i / 2 % 4],
-                                   .ahead = i % 5 * 7, .stream_out = i % 3 == 0};
-        struct plan plan = {.count = 9001, .shift = i % 4, .type = HY_F32, .choice = &choice, .in_place = i % 7 == 0,
-                            .rounds = 2, .pre = i % 3 ? 0 : 0.5, .post = i % 4 ? 0 : 4};
+        struct hy_choice choice = {.way = i % 2 ? HY_SLICES : HY_DIRECT,
+                                   .segment = segments[i / 2 % 4],
+                                   .ahead = i % 5 * 7,
+                                   .stream_out = i % 3 == 0};
+        struct plan plan = {.count = 9001,
+                            .shift = i % 4,
+                            .type = HY_F32,
+                            .choice = &choice,
+                            .in_place = i % 7 == 0,
+                            .rounds = 2,
+                            .pre = i % 3 ? 0 : 0.5,
+                            .post = i % 4 ? 0 : 4};
 
         as_threads(2 + i % 4, reduce_plan, &plan);
     }
@@ -289,8 +318,8 @@ static int reduce_bits(struct rank *r, void *arg)
     hy_cleanup_free float *out = malloc(sizeof bits->expected);
 
     for (size_t i = 0; i < HY_COUNT(choices); i++) {
-        EXPECT(hy_shm_allreduce_by(r->set, bits->in[r->local], out, BITS_COUNT, HY_F32, HY_SUM, 1, 1,
-                                   &choices[i]) == 0);
+        EXPECT(hy_shm_allreduce_by(r->set, bits->in[r->local], out, BITS_COUNT, HY_F32, HY_SUM, 1, 1, &choices[i]) ==
+               0);
         EXPECT(memcmp(out, bits->expected, sizeof bits->expected) == 0);
     }
     return 0;
@@ -536,11 +565,21 @@ static int random_calls(struct rank *r, void *arg)
 
         n += hy_rng_below(&rng, 100);
         switch (hy_rng_below(&rng, 6)) {
-        case 0: line = reduce_plan(r, &plan); break;
-        case 1: line = gather_scaled(r, n, n % 2); break;
-        case 2: line = exchange_scaled(r, n); break;
-        case 3: line = scatter_scaled(r, n); break;
-        case 4: line = hy_shm_barrier(r->set); break;
+        case 0:
+            line = reduce_plan(r, &plan);
+            break;
+        case 1:
+            line = gather_scaled(r, n, n % 2);
+            break;
+        case 2:
+            line = exchange_scaled(r, n);
+            break;
+        case 3:
+            line = scatter_scaled(r, n);
+            break;
+        case 4:
+            line = hy_shm_barrier(r->set);
+            break;
         default:
             for (unsigned root = 0; line == 0 && root < r->count; root++) {
                 hy_cleanup_free uint8_t *bytes = calloc(n, 1);

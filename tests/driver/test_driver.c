@@ -166,8 +166,8 @@ HY_TEST_WITH(test_params_are_json_with_numbers_as_numbers, setup, teardown)
 
 HY_TEST_WITH(test_text_that_is_not_a_json_number_is_a_string, setup, teardown)
 {
-    static const char *const texts[] = {"007", ".5", "1.", "inf", "nan", "-", "1e", "0x10", "+1",
-                                        "9223372036854775808", "1e999", ""};
+    static const char *const texts[] = {
+        "007", ".5", "1.", "inf", "nan", "-", "1e", "0x10", "+1", "9223372036854775808", "1e999", ""};
 
     for (size_t i = 0; i < HY_COUNT(texts) - 1; i++) {
         struct hy_space s = {0};
@@ -199,8 +199,7 @@ HY_TEST(test_json_values_are_unchanged)
     json = hy_params_json(&s, v);
     assert_string_equal(json, "{\"layers\": [64,64], \"id\": \"1\", \"o\": {\"a b\":[null,1.0,\"\\u00e9\"]}}");
     dir = hy_params_dir(&s, v, 1);
-    assert_string_equal(
-        dir, "layers=%5B64%2C64%5D,id=1,o=%7B%22a%20b%22:%5Bnull%2C1.0%2C%22%5Cu00e9%22%5D%7D");
+    assert_string_equal(dir, "layers=%5B64%2C64%5D,id=1,o=%7B%22a%20b%22:%5Bnull%2C1.0%2C%22%5Cu00e9%22%5D%7D");
     word = hy_command_expand("{layers} {id}", &s, v);
     assert_string_equal(word, "[64,64] 1");
     hy_space_done(&s);
@@ -277,8 +276,8 @@ HY_TEST(test_discovery_script_lists_hosts_with_or_without_slots)
 
 HY_TEST(test_ssh_uses_the_port_and_key_of_the_user)
 {
-    struct hy_agent_order order = {.identity = "agent-1", .name = "b", .host = "b", .slots = 1, .ssh_port = 2222,
-                                   .ssh_identity = "/home/me/key"};
+    struct hy_agent_order order = {
+        .identity = "agent-1", .name = "b", .host = "b", .slots = 1, .ssh_port = 2222, .ssh_identity = "/home/me/key"};
     struct hy_err err = {0};
     char **argv = hy_command_ssh(&order, &err);
 

@@ -270,8 +270,7 @@ static const Hy__Start *expect_start(struct fake_agent *f, size_t at, uint64_t t
     return m->start;
 }
 
-static const Hy__GroupWord *expect_group(struct fake_agent *f, size_t at, Hy__GroupWord__BodyCase kind,
-                                       uint64_t trial)
+static const Hy__GroupWord *expect_group(struct fake_agent *f, size_t at, Hy__GroupWord__BodyCase kind, uint64_t trial)
 {
     const Hy__Control *m = wait_message(f, at);
 
@@ -416,8 +415,9 @@ static void start_three_ranks_on_two_agents(uint32_t least, uint32_t retries)
 
 HY_TEST_WITH(test_ranks_start_together_and_ranks_of_an_agent_are_consecutive, begin, end)
 {
-    static const char *const names[] = {"HOPYARD_GROUP", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK",
-                                        "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE"};
+    static const char *const names[] = {"HOPYARD_GROUP",      "HOROVOD_RANK",       "HOROVOD_SIZE",
+                                        "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK",
+                                        "HOROVOD_CROSS_SIZE"};
     static const char *const numbers[3][7] = {
         {"1", "0", "3", "0", "2", "0", "2"},
         {"1", "1", "3", "1", "2", "0", "1"},

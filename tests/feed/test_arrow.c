@@ -31,13 +31,17 @@ static void make_sample(struct sample *s)
     static const char *const names[COLUMNS] = {"n", "z", "t", "l", "p", "b"};
 
     *s = (struct sample){
-        .buffers = {{NULL, numbers}, {NULL, bools}, {NULL, text_ends, "abcdef"}, {NULL, row_ends}, {NULL},
+        .buffers = {{NULL, numbers},
+                    {NULL, bools},
+                    {NULL, text_ends, "abcdef"},
+                    {NULL, row_ends},
+                    {NULL},
                     {NULL, large_ends, "wxyz"}},
         .inner_buffers = {{NULL, items}, {NULL, pairs}},
     };
     for (int i = 0; i < 2; i++) {
-        s->inner[i] = (struct ArrowArray){.length = i ? 10 : 7, .offset = i ? 2 : 0, .n_buffers = 2,
-                                          .buffers = s->inner_buffers[i]};
+        s->inner[i] = (struct ArrowArray){
+            .length = i ? 10 : 7, .offset = i ? 2 : 0, .n_buffers = 2, .buffers = s->inner_buffers[i]};
         s->inner_list[i] = &s->inner[i];
         s->inner_schemas[i] = (struct ArrowSchema){.format = i ? "s" : "f", .name = "item"};
         s->inner_schema_list[i] = &s->inner_schemas[i];
@@ -45,16 +49,20 @@ static void make_sample(struct sample *s)
     for (int i = 0; i < COLUMNS; i++) {
         const bool has_child = i == 3 || i == 4;
 
-        s->columns[i] = (struct ArrowArray){.length = 5, .n_buffers = 3, .buffers = s->buffers[i],
+        s->columns[i] = (struct ArrowArray){.length = 5,
+                                            .n_buffers = 3,
+                                            .buffers = s->buffers[i],
                                             .n_children = has_child,
                                             .children = has_child ? &s->inner_list[i - 3] : NULL};
         s->list[i] = &s->columns[i];
-        s->schemas[i] = (struct ArrowSchema){.format = formats[i], .name = names[i], .n_children = has_child,
+        s->schemas[i] = (struct ArrowSchema){.format = formats[i],
+                                             .name = names[i],
+                                             .n_children = has_child,
                                              .children = has_child ? &s->inner_schema_list[i - 3] : NULL};
         s->schema_list[i] = &s->schemas[i];
     }
-    s->all = (struct ArrowArray){.length = 5, .n_buffers = 1, .buffers = s->buffers[COLUMNS], .n_children = COLUMNS,
-                                 .children = s->list};
+    s->all = (struct ArrowArray){
+        .length = 5, .n_buffers = 1, .buffers = s->buffers[COLUMNS], .n_children = COLUMNS, .children = s->list};
     s->schema = (struct ArrowSchema){.format = "+s", .name = "", .n_children = COLUMNS, .children = s->schema_list};
 }
 

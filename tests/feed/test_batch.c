@@ -26,16 +26,23 @@ struct sample {
 
 static void make_sample(struct sample *s)
 {
-    *s = (struct sample){.first = {1, 2, 3}, .second = {{1, 2}, {3, 4}, {5, 6}}, .text_ends = {0, 1, 1, 3},
-                         .row_ends = {0, 2, 2, 5}, .items = {7, 8, 9, 10, 11}};
-    s->columns[0] = (struct hy_batch_column){.dtype = HY_DTYPE_FLOAT64, .values = s->first,
-                                             .values_n = sizeof s->first};
-    s->columns[1] = (struct hy_batch_column){.dtype = HY_DTYPE_FLOAT32, .dims = 1, .shape = {2}, .values = s->second,
-                                             .values_n = sizeof s->second};
-    s->columns[2] = (struct hy_batch_column){.dtype = HY_DTYPE_STR, .values = "abc", .values_n = 3,
-                                             .value_ends = s->text_ends};
-    s->columns[3] = (struct hy_batch_column){.dtype = HY_DTYPE_INT32, .is_ragged = true, .items = 5, .values = s->items,
-                                             .values_n = sizeof s->items, .row_ends = s->row_ends};
+    *s = (struct sample){.first = {1, 2, 3},
+                         .second = {{1, 2}, {3, 4}, {5, 6}},
+                         .text_ends = {0, 1, 1, 3},
+                         .row_ends = {0, 2, 2, 5},
+                         .items = {7, 8, 9, 10, 11}};
+    s->columns[0] =
+        (struct hy_batch_column){.dtype = HY_DTYPE_FLOAT64, .values = s->first, .values_n = sizeof s->first};
+    s->columns[1] = (struct hy_batch_column){
+        .dtype = HY_DTYPE_FLOAT32, .dims = 1, .shape = {2}, .values = s->second, .values_n = sizeof s->second};
+    s->columns[2] =
+        (struct hy_batch_column){.dtype = HY_DTYPE_STR, .values = "abc", .values_n = 3, .value_ends = s->text_ends};
+    s->columns[3] = (struct hy_batch_column){.dtype = HY_DTYPE_INT32,
+                                             .is_ragged = true,
+                                             .items = 5,
+                                             .values = s->items,
+                                             .values_n = sizeof s->items,
+                                             .row_ends = s->row_ends};
     s->batch = (struct hy_batch){.rows = 3, .count = 4, .schema = "(fasa)", .schema_n = 6, .columns = s->columns};
 }
 
@@ -163,8 +170,9 @@ HY_TEST(test_corrupt_batch_is_refused_or_stays_within_bounds)
 HY_TEST(test_schema_survives_parse_and_write)
 {
     static const char *const good[] = {"f", "*", "(lfi)", "{1:xf3:a b(sy)}", "<1:xa>", "[a[lbli]()]", "{0:f}"};
-    static const char *const bad[] = {"", "l", "lx", "(", "(f", "f)", "(*)", "{f}", "{1:x}", "{9:xf}", "{1xf}", "ff",
-                                      "z", "{:f}", "((((((((((((((((((f))))))))))))))))))"};
+    static const char *const bad[] = {"",      "l",   "lx",  "(",     "(f",
+                                      "f)",    "(*)", "{f}", "{1:x}", "{9:xf}",
+                                      "{1xf}", "ff",  "z",   "{:f}",  "((((((((((((((((((f))))))))))))))))))"};
     struct hy_feed_schema s = {0};
     struct hy_buf b;
 
@@ -251,7 +259,8 @@ static void drop_heap_text(void *text)
     texts_alive--;
 }
 
-static const struct hy_gather_sink heap_texts = {.text_size = 16, .put_text = put_heap_text, .drop_text = drop_heap_text};
+static const struct hy_gather_sink heap_texts = {
+    .text_size = 16, .put_text = put_heap_text, .drop_text = drop_heap_text};
 
 /* The columns of the sample as float32, float32[any], strings and ragged int64. */
 static int sample_signature(struct hy_signature *w)

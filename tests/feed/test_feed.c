@@ -29,7 +29,7 @@ HY_TEST(test_queues_are_separate_and_feeders_alternate)
     const char *name = fresh_name();
     struct hy_feed_hub *h = open_hub(name);
     struct hy_feed_source *s[3] = {open_source(name, "input", false), open_source(name, "input", false),
-                              open_source(name, "control", false)};
+                                   open_source(name, "control", false)};
 
     for (int k = 0; k < 3; k++)
         for (int i = 0; i < 4; i++)
@@ -389,7 +389,8 @@ HY_TEST(test_only_the_feeder_of_an_invalid_message_is_dropped)
     struct hy_feed_hub *h = open_hub(name);
     struct hy_feed_source *good = open_source(name, "input", false);
 
-    for (uint32_t kind = 0; kind < 4; kind++) { /* 1: an invalid batch; 2: an end that is not empty; 0, 3: unknown kinds */
+    for (uint32_t kind = 0; kind < 4;
+         kind++) { /* 1: an invalid batch; 2: an end that is not empty; 0, 3: unknown kinds */
         int socket;
         struct hy_ring *r = open_ring(name, &socket);
         void *room = hy_ring_reserve(r, 64);

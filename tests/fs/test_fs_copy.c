@@ -38,7 +38,11 @@ static int other_open(const char *url, enum hy_fs_open_mode mode, struct hy_fs_f
 }
 
 static const struct hy_fs_backend other = {
-    .stat = other_stat, .list = other_list, .mkdirs = other_mkdirs, .remove = other_remove, .rename = other_rename,
+    .stat = other_stat,
+    .list = other_list,
+    .mkdirs = other_mkdirs,
+    .remove = other_remove,
+    .rename = other_rename,
     .open = other_open,
 };
 

@@ -92,8 +92,8 @@ static int list_endless(const char *url, hy_fs_visit *visit, void *arg, struct h
 static int stat_endless(const char *url, struct hy_fs_info *ret, struct hy_err *e)
 {
     (void)e;
-    *ret = (struct hy_fs_info){
-        .name = hy_strdup(url), .owner = hy_strdup("a"), .group = hy_strdup("b"), .is_dir = true};
+    *ret =
+        (struct hy_fs_info){.name = hy_strdup(url), .owner = hy_strdup("a"), .group = hy_strdup("b"), .is_dir = true};
     return 0;
 }
 
@@ -123,8 +123,7 @@ HY_TEST(test_walk_limits_depth_and_memory)
 {
     size_t visits;
 
-    assert_error(walk_endless(1, 0, 1, 1, &visits), -ENAMETOOLONG,
-                 "nested more than 1000 levels deep below endless:");
+    assert_error(walk_endless(1, 0, 1, 1, &visits), -ENAMETOOLONG, "nested more than 1000 levels deep below endless:");
     assert_int_equal(visits, 1000);
     assert_error(walk_endless(1, 0, 100, 1, &visits), -ENAMETOOLONG, "a path is longer than 32768 bytes below");
     assert_error(walk_endless(1, 10, 1, 1 << 20, &visits), -E2BIG, "too many entries");

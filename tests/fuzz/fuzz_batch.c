@@ -75,8 +75,9 @@ static void check_shape(const struct hy_batch *b)
     if (hy_feed_schema_parse(b->schema, b->schema_n, &s) == 0) {
         (void)hy_feed_schema_check(&s, b);
         if (hy_feed_schema_write(&s, &text) < 0 ||
-            hy_feed_schema_parse((const char *)hy_buf_bytes(&text), text.len, &again) < 0
-                ? !hy_is_short_of_memory : again.count != s.count || again.columns != s.columns)
+                    hy_feed_schema_parse((const char *)hy_buf_bytes(&text), text.len, &again) < 0
+                ? !hy_is_short_of_memory
+                : again.count != s.count || again.columns != s.columns)
             abort();
     }
     hy_feed_schema_done(&s);
@@ -136,17 +137,20 @@ static void drop_text(void *text)
 }
 
 static void expect_column(struct hy_signature_column *w, const struct hy_batch_column *c, const struct choice *choice,
-                        uint32_t i)
+                          uint32_t i)
 {
     const bool is_text = hy_dtype_size(c->dtype) == 0;
 
-    *w = (struct hy_signature_column){.name = "column", .dtype = is_text ? HY_DTYPE_BYTES : c->dtype,
-                                   .is_ragged = c->is_ragged != (choice->ragged >> i % 8 & 1), .dims = (int)c->dims};
+    *w = (struct hy_signature_column){.name = "column",
+                                      .dtype = is_text ? HY_DTYPE_BYTES : c->dtype,
+                                      .is_ragged = c->is_ragged != (choice->ragged >> i % 8 & 1),
+                                      .dims = (int)c->dims};
     if (choice->dtype)
         w->dtype = (enum hy_dtype)(1 + (choice->dtype + i) % HY_DTYPE_STR);
     for (unsigned k = 0; k < c->dims; k++)
         w->shape[k] = choice->shape & ANY_LENGTH ? -1 : (int64_t)c->shape[k] + (choice->shape & OTHER_LENGTH ? 1 : 0);
-    if (c->is_ragged && !w->is_ragged && c->dims < HY_BATCH_DIMS) { /* a ragged row as one with a fixed number of items */
+    if (c->is_ragged && !w->is_ragged &&
+        c->dims < HY_BATCH_DIMS) { /* a ragged row as one with a fixed number of items */
         memmove(w->shape + 1, w->shape, sizeof w->shape - sizeof w->shape[0]);
         w->shape[0] = choice->shape & ANY_LENGTH ? -1 : 1;
         w->dims++;
@@ -173,7 +177,7 @@ static int expect_columns(struct hy_signature *w, const struct hy_batch *b, cons
     for (uint32_t i = 0; i < b->count; i++)
         expect_column(&columns[i], &b->columns[i], choice, i);
     rc = choice->flags & FLAT ? hy_signature_init(w, "(a)", choice->flags & ALLOW_EXTRA, columns, 1)
-                            : hy_signature_init(w, text, choice->flags & ALLOW_EXTRA, columns, b->count);
+                              : hy_signature_init(w, text, choice->flags & ALLOW_EXTRA, columns, b->count);
     free(text);
     return rc;
 }
@@ -218,7 +222,8 @@ static void gather(const struct hy_batch *b, const struct choice *choice)
     if (has_signature && (expect_columns(&w, b, choice) < 0 || hy_gather_begin(&g, &w) < 0))
         count = -1;
     while (count > 0 && (has_signature || !hy_batch_cursor_is_pickled(&r)) && !hy_batch_cursor_is_done(&r)) {
-        count = hy_gather(&g, &r, has_signature ? &w : NULL, choice->flags & IN_PARTS ? b->rows / 2 + 1 : b->rows, &err);
+        count = hy_gather(&g, &r, has_signature ? &w : NULL, choice->flags & IN_PARTS ? b->rows / 2 + 1 : b->rows,
+                          &err);
         if ((count == 0 && b->rows) || (count > 0 && g.rows != r.next))
             abort();
     }

@@ -68,7 +68,8 @@ static void check_hosts(const uint8_t *data, size_t size)
     if (hy_discovered_parse(text, 1, &hosts, &err) < 0)
         check(err.code < 0 && *err.text);
     for (size_t i = 0; i < hosts.count; i++)
-        check(*hosts.rows[i].name && *hosts.rows[i].name != '-' && !strpbrk(hosts.rows[i].name, " \n'\";$`") && hosts.rows[i].slots);
+        check(*hosts.rows[i].name && *hosts.rows[i].name != '-' && !strpbrk(hosts.rows[i].name, " \n'\";$`") &&
+              hosts.rows[i].slots);
     hy_discovered_done(&hosts);
     free(text);
 }

@@ -17,8 +17,11 @@ static void check(int holds)
 
 /* Nested responses. */
 static const ProtobufCMessageDescriptor *const types[] = {
-    &hdfs__get_listing_response__descriptor, &hdfs__get_block_locations_response__descriptor,
-    &hdfs__add_block_response__descriptor, &hdfs__append_response__descriptor, &hdfs__rpc_sasl__descriptor,
+    &hdfs__get_listing_response__descriptor,
+    &hdfs__get_block_locations_response__descriptor,
+    &hdfs__add_block_response__descriptor,
+    &hdfs__append_response__descriptor,
+    &hdfs__rpc_sasl__descriptor,
 };
 
 static void unpack_as_any(const struct hy_hdfs_rpc_response *a)

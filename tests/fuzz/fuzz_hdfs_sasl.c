@@ -32,8 +32,8 @@ static void check_challenge(const uint8_t *data, size_t size)
 
 static void check_exchange(const uint8_t *data, size_t size)
 {
-    const struct hy_hdfs_digest_login login = {.user = "u", .password = "p", .protocol = "hdfs", .server = "0",
-                                          .nonce = "n"};
+    const struct hy_hdfs_digest_login login = {
+        .user = "u", .password = "p", .protocol = "hdfs", .server = "0", .nonce = "n"};
     const struct hy_hdfs_qops qops = {.all = {HY_HDFS_QOP_PRIVACY, HY_HDFS_QOP_INTEGRITY, HY_HDFS_QOP_AUTH},
                                       .count = 3};
     struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &qops);

@@ -40,8 +40,8 @@ static void on_room(void *arg, uint32_t stream)
 static void open_streams(struct hy_mux *mux, const struct hy_hello *h)
 {
     for (size_t i = 0; i < h->mark_count && i < 8; i++) {
-        const struct hy_frame f = {.type = HY_FRAME_DATA, .stream = h->marks[i].stream, .bytes = (const uint8_t *)"x",
-                                   .n = 1};
+        const struct hy_frame f = {
+            .type = HY_FRAME_DATA, .stream = h->marks[i].stream, .bytes = (const uint8_t *)"x", .n = 1};
         const char *why;
 
         if (hy_mux_input(mux, &f, &why) < 0)

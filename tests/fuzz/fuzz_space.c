@@ -17,10 +17,10 @@
 
 #define DIMS_MAX 16
 
-#define promise(condition)                                                                                   \
-    do {                                                                                                     \
-        if (!(condition))                                                                                    \
-            abort();                                                                                         \
+#define promise(condition)                                                                                             \
+    do {                                                                                                               \
+        if (!(condition))                                                                                              \
+            abort();                                                                                                   \
     } while (0)
 
 static void check_dim(const struct hy_dim *dim)
@@ -124,8 +124,7 @@ static void try_search(const struct hy_space *space, enum hy_search_kind kind)
     hy_search_free(s);
 }
 
-static void add(struct hy_space *space, const char *line,
-                int (*how)(struct hy_space *, const char *, struct hy_err *))
+static void add(struct hy_space *space, const char *line, int (*how)(struct hy_space *, const char *, struct hy_err *))
 {
     struct hy_err err = {0};
 

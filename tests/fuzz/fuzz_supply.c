@@ -73,8 +73,8 @@ static void run(const uint8_t *data, size_t size)
     Hy__ClientAnswer *answer = hy__client_answer__unpack(NULL, size, data);
 
     check_line(data, size);
-    if (answer && (answer->body_case == HY__CLIENT_ANSWER__BODY_START ||
-                   answer->body_case == HY__CLIENT_ANSWER__BODY_STOP))
+    if (answer &&
+        (answer->body_case == HY__CLIENT_ANSWER__BODY_START || answer->body_case == HY__CLIENT_ANSWER__BODY_STOP))
         check_order(answer);
     if (answer)
         hy__client_answer__free_unpacked(answer, NULL);

@@ -219,9 +219,17 @@ static void put_answer(struct link *l, const struct segment *s)
 static void put_exception(struct link *l, const struct segment *s)
 {
     static const char *const classes[] = {
-        "FileNotFoundException", "java.io.IOException", "org.apache.hadoop.ipc.StandbyException",
-        "org.apache.hadoop.ipc.RetriableException", "SafeModeException", "ReplicaNotFoundException", "InvalidToken",
-        "a.b$LeaseExpiredException", "AccessControlException", "FileAlreadyExistsException", "",
+        "FileNotFoundException",
+        "java.io.IOException",
+        "org.apache.hadoop.ipc.StandbyException",
+        "org.apache.hadoop.ipc.RetriableException",
+        "SafeModeException",
+        "ReplicaNotFoundException",
+        "InvalidToken",
+        "a.b$LeaseExpiredException",
+        "AccessControlException",
+        "FileAlreadyExistsException",
+        "",
     };
     const struct segment text = rest_of(s, 2);
     Hdfs__RpcResponseHeader h = HDFS__RPC_RESPONSE_HEADER__INIT;
@@ -415,10 +423,10 @@ static void put_read(struct link *l, const struct segment *s)
 static bool produce(struct link *l)
 {
     static void (*const put[HY_PLAY_KINDS])(struct link *l, const struct segment *s) = {
-        [HY_PLAY_RAW] = put_raw,         [HY_PLAY_ANSWER] = put_answer,   [HY_PLAY_EXCEPTION] = put_exception,
-        [HY_PLAY_SASL] = put_sasl,       [HY_PLAY_PROOF] = put_proof,     [HY_PLAY_MESSAGE] = put_message,
-        [HY_PLAY_PACKET] = put_data,     [HY_PLAY_LAST] = put_last,       [HY_PLAY_ACK] = put_ack,
-        [HY_PLAY_READ] = put_read,       [HY_PLAY_ODD] = put_odd,
+        [HY_PLAY_RAW] = put_raw,     [HY_PLAY_ANSWER] = put_answer, [HY_PLAY_EXCEPTION] = put_exception,
+        [HY_PLAY_SASL] = put_sasl,   [HY_PLAY_PROOF] = put_proof,   [HY_PLAY_MESSAGE] = put_message,
+        [HY_PLAY_PACKET] = put_data, [HY_PLAY_LAST] = put_last,     [HY_PLAY_ACK] = put_ack,
+        [HY_PLAY_READ] = put_read,   [HY_PLAY_ODD] = put_odd,
     };
     struct segment s;
 
@@ -462,7 +470,8 @@ static int open_link(struct hy_hdfs_sock *s, int timeout_ms, bool is_datanode)
         abort();
     close(fds[1]);
     forget(&script.links[fds[0]]);
-    script.links[fds[0]] = (struct link){.is_open = true, .is_datanode = is_datanode,
+    script.links[fds[0]] = (struct link){.is_open = true,
+                                         .is_datanode = is_datanode,
                                          .checksums = {.type = HDFS__CHECKSUM_TYPE__CHECKSUM_CRC32C, .chunk = 512}};
     hy_buf_init(&script.links[fds[0]].in, IN_MAX);
     s->fd = fds[0];
@@ -627,11 +636,11 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags)
 /* ---- state of the client that the server needs ----------------------------------- */
 
 int __real_hy_hdfs_rpc_invoke(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call,
-                            struct hy_hdfs_rpc_response *ret);
+                              struct hy_hdfs_rpc_response *ret);
 int __wrap_hy_hdfs_rpc_invoke(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call,
-                            struct hy_hdfs_rpc_response *ret);
+                              struct hy_hdfs_rpc_response *ret);
 int __wrap_hy_hdfs_rpc_invoke(struct hy_hdfs_rpc *c, const struct hy_hdfs_rpc_call *call,
-                            struct hy_hdfs_rpc_response *ret)
+                              struct hy_hdfs_rpc_response *ret)
 {
     script.call = call->id;
     return __real_hy_hdfs_rpc_invoke(c, call, ret);
@@ -665,8 +674,8 @@ int __wrap_hy_hdfs_datanode_request(struct hy_hdfs_datanode *d, enum hy_hdfs_dat
         check_place(read->offset, read->len);
         script.from = read->offset;
     }
-    if (op == HY_HDFS_OP_WRITE && ((const Hdfs__OpWriteBlock *)request)->stage ==
-                                 HDFS__OP_WRITE_BLOCK__STAGE__PIPELINE_SETUP_CREATE)
+    if (op == HY_HDFS_OP_WRITE &&
+        ((const Hdfs__OpWriteBlock *)request)->stage == HDFS__OP_WRITE_BLOCK__STAGE__PIPELINE_SETUP_CREATE)
         script.acked = 0;
     return __real_hy_hdfs_datanode_request(d, op, request);
 }

@@ -83,8 +83,8 @@ static void set_keys(struct hy_played *p, const uint8_t secret[HY_HDFS_MD5_SIZE]
 /* RFC 2831, the counterpart of sasl_digest_md5.c. */
 static void prove(struct hy_played *p, const struct hy_hdfs_digest_challenge *c)
 {
-    static const char *const words[] = {[HY_HDFS_QOP_AUTH] = "auth", [HY_HDFS_QOP_INTEGRITY] = "auth-int",
-                                        [HY_HDFS_QOP_PRIVACY] = "auth-conf"};
+    static const char *const words[] = {
+        [HY_HDFS_QOP_AUTH] = "auth", [HY_HDFS_QOP_INTEGRITY] = "auth-int", [HY_HDFS_QOP_PRIVACY] = "auth-conf"};
     char text[6000], secret_hex[33], uri_hex[33];
     uint8_t sum[HY_HDFS_MD5_SIZE], secret[HY_HDFS_MD5_SIZE];
 
@@ -182,8 +182,8 @@ static void append(struct hy_buf *b, const void *bytes, size_t n)
 
 static void wrap_digest(struct hy_played *p, const uint8_t *bytes, size_t n, struct hy_buf *out)
 {
-    const uint8_t tail[6] = {0, 1, (uint8_t)(p->number >> 24), (uint8_t)(p->number >> 16), (uint8_t)(p->number >> 8),
-                             (uint8_t)p->number};
+    const uint8_t tail[6] = {
+        0, 1, (uint8_t)(p->number >> 24), (uint8_t)(p->number >> 16), (uint8_t)(p->number >> 8), (uint8_t)p->number};
     struct hy_hdfs_hmac_md5 h = p->hmac;
     const size_t begin = out->len;
     uint8_t mac[HY_HDFS_MD5_SIZE];
@@ -214,8 +214,12 @@ void hy_played_wrap(struct hy_played *p, const void *bytes, size_t n, struct hy_
 static const struct {
     uint32_t major, minor;
 } failures[] = {
-    {13u << 16, KRB5_TICKET_EXPIRED}, {GSS_NO_CRED, 0},           {13u << 16, KRB5_KDC_UNREACHABLE},
-    {13u << 16, KRB5_SERVER_UNKNOWN}, {13u << 16, KRB5_CLOCK_SKEW}, {GSS_CREDENTIALS_EXPIRED, 1},
+    {13u << 16, KRB5_TICKET_EXPIRED},
+    {GSS_NO_CRED, 0},
+    {13u << 16, KRB5_KDC_UNREACHABLE},
+    {13u << 16, KRB5_SERVER_UNKNOWN},
+    {13u << 16, KRB5_CLOCK_SKEW},
+    {GSS_CREDENTIALS_EXPIRED, 1},
     {13u << 16, 99},
 };
 

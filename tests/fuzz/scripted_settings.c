@@ -39,8 +39,7 @@ const struct hy_setting hy_settings[] = {
     {.url = ONE,
      .pairs = {"hadoop.security.authentication", "kerberos", "dfs.namenode.kerberos.principal", "hdfs/fixed@R"}},
     {.url = ONE, .pairs = {"hadoop.security.authentication", "kerberos"}},
-    {.url = ONE,
-     .pairs = {"dfs.data.transfer.protection", "privacy"}}, /* by RC4 */
+    {.url = ONE, .pairs = {"dfs.data.transfer.protection", "privacy"}}, /* by RC4 */
     {.url = ONE, .service = "none:1", .pairs = {"hadoop.security.authentication", "kerberos"}},
 };
 const size_t hy_settings_count = sizeof(hy_settings) / sizeof(hy_settings[0]);

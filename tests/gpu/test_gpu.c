@@ -100,24 +100,17 @@ HY_TEST(test_a_device_is_named_by_the_beginning_of_its_uuid)
 
 #define HEAD "[2026-11-15 07:45:32.837 Server   466] "
 
-static const char fault_text[] =
-    HEAD "Status of client {PID: 604, Context ID: 1} is ACTIVE\n"
-    HEAD "Client {PID: 579, Context: 1} encountered a fatal GPU error.\n"
-    HEAD "Server is handling a fatal GPU error.\n"
-    HEAD "Client {PID: 578, Context ID: 1} on device 0 to be torn down\n"
-    HEAD "Client {PID: 604, Context ID: 1} on device 0 to be torn down\n"
-    HEAD "The following devices will be reset:\n"
-    HEAD "0\n"
-    HEAD "The following client process have a sticky error set:\n"
-    HEAD "578\n"
-    HEAD "604\n"
-    HEAD "579\n"
-    HEAD "Client {PID: 579, Context ID: 1} exiting. Number of active client contexts is 2.\n";
+static const char fault_text[] = HEAD
+    "Status of client {PID: 604, Context ID: 1} is ACTIVE\n" HEAD
+    "Client {PID: 579, Context: 1} encountered a fatal GPU error.\n" HEAD "Server is handling a fatal GPU error.\n" HEAD
+    "Client {PID: 578, Context ID: 1} on device 0 to be torn down\n" HEAD
+    "Client {PID: 604, Context ID: 1} on device 0 to be torn down\n" HEAD "The following devices will be reset:\n" HEAD
+    "0\n" HEAD "The following client process have a sticky error set:\n" HEAD "578\n" HEAD "604\n" HEAD "579\n" HEAD
+    "Client {PID: 579, Context ID: 1} exiting. Number of active client contexts is 2.\n";
 
-static const char recovery_text[] =
-    HEAD "Client {PID: 577, Context ID: 1} exiting. Number of active client contexts is 0.\n"
-    HEAD "Destroy server context on device 0 (NVIDIA H200)\n"
-    HEAD "Client process 578 disconnected\n";
+static const char recovery_text[] = HEAD
+    "Client {PID: 577, Context ID: 1} exiting. Number of active client contexts is 0.\n" HEAD
+    "Destroy server context on device 0 (NVIDIA H200)\n" HEAD "Client process 578 disconnected\n";
 
 HY_TEST(test_a_fault_in_the_log_names_the_clients_it_hit)
 {
@@ -314,9 +307,9 @@ HY_TEST_WITH(test_a_lease_sets_the_trials_visible_devices, set_up, tear_down)
 
 HY_TEST_WITH(test_the_users_words_give_way_but_for_a_framework, set_up, tear_down)
 {
-    char *env[8 + HY_GPU_ENV_MAX] = {
-        (char *)"HOME=/root", (char *)"CUDA_VISIBLE_DEVICES=0", (char *)"XLA_PYTHON_CLIENT_MEM_FRACTION=0.5",
-        (char *)"CUDA_VISIBLE_DEVICES_X=1", (char *)"CUDA_MPS_PIPE_DIRECTORY=/tmp/mine"};
+    char *env[8 + HY_GPU_ENV_MAX] = {(char *)"HOME=/root", (char *)"CUDA_VISIBLE_DEVICES=0",
+                                     (char *)"XLA_PYTHON_CLIENT_MEM_FRACTION=0.5", (char *)"CUDA_VISIBLE_DEVICES_X=1",
+                                     (char *)"CUDA_MPS_PIPE_DIRECTORY=/tmp/mine"};
     struct bench b;
     struct asked a;
     size_t n, fraction = 0, visible_devices = 0;
@@ -563,9 +556,9 @@ HY_TEST_WITH(test_a_fault_that_hit_one_client_is_its_own, set_up, tear_down)
     open_bench(&b);
     get(&b, &a, 1, 250);
     append(word(a.lease, "CUDA_MPS_PIPE_DIRECTORY"), "server.log",
-           HEAD "Server is handling a fatal GPU error.\n"
-           HEAD "The following client process have a sticky error set:\n" HEAD "578\n"
-           HEAD "Destroy server context on device 0 (NVIDIA H200)\n");
+           HEAD "Server is handling a fatal GPU error.\n" HEAD
+                "The following client process have a sticky error set:\n" HEAD "578\n" HEAD
+                "Destroy server context on device 0 (NVIDIA H200)\n");
     assert_false(hy_gpu_lease_had_fault(a.lease));
     hy_gpu_lease_free(a.lease);
     close_bench(&b);

@@ -124,8 +124,7 @@ static void note_most(struct tally *t, int now)
 {
     int most = __atomic_load_n(&t->most, __ATOMIC_SEQ_CST);
 
-    while (now > most &&
-           !__atomic_compare_exchange_n(&t->most, &most, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+    while (now > most && !__atomic_compare_exchange_n(&t->most, &most, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         ;
 }
 

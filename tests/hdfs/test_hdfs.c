@@ -47,13 +47,13 @@ static struct hy_hdfs_conf *conf_of(const char *text)
 
 HY_TEST(test_settings_files_of_hadoop_are_parsed)
 {
-    struct hy_hdfs_conf *c =
-        conf_of("<?xml version='1.0'?><!-- a note --><configuration>\n"
-                "<property><name>a</name><value>\n  1 &lt; 2 </value><final>true</final></property>"
-                "<property><value>128m</value><description>x</description><name> b </name></property>"
-                "<property><name>c</name><value/></property>"
-                "<property><name>a</name><value>later</value></property>"
-                "<property><name>b</name><value>2k</value></property></configuration>");
+    struct hy_hdfs_conf *c = conf_of(
+        "<?xml version='1.0'?><!-- a note --><configuration>\n"
+        "<property><name>a</name><value>\n  1 &lt; 2 </value><final>true</final></property>"
+        "<property><value>128m</value><description>x</description><name> b </name></property>"
+        "<property><name>c</name><value/></property>"
+        "<property><name>a</name><value>later</value></property>"
+        "<property><name>b</name><value>2k</value></property></configuration>");
 
     assert_string_equal(hy_hdfs_conf_get(c, "a"), "1 < 2"); /* final values are not overridden */
     assert_int_equal(hy_hdfs_conf_number(c, "b", 7), 2048);
@@ -100,8 +100,15 @@ HY_TEST(test_values_refer_to_others_and_the_environment)
 HY_TEST(test_paths_are_normalized)
 {
     static const char *const pairs[][2] = {
-        {"", "/"}, {"/", "/"}, {"//", "/"}, {"/a//b/", "/a/b"}, {"/a/./b/../c", "/a/c"}, {"/../..", "/"},
-        {"a", "/a"}, {"/..a/b..", "/..a/b.."}, {"/a b/%20", "/a b/%20"},
+        {"", "/"},
+        {"/", "/"},
+        {"//", "/"},
+        {"/a//b/", "/a/b"},
+        {"/a/./b/../c", "/a/c"},
+        {"/../..", "/"},
+        {"a", "/a"},
+        {"/..a/b..", "/..a/b.."},
+        {"/a b/%20", "/a b/%20"},
     };
 
     for (size_t i = 0; i < HY_COUNT(pairs); i++) {

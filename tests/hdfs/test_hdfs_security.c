@@ -194,15 +194,21 @@ static int step(struct hy_hdfs_sasl *s, const char *challenge, char *response, s
 
 HY_TEST(test_digest_matches_rfc_2831)
 {
-    const struct hy_hdfs_digest_login login = {.user = "chris", .password = "secret", .protocol = "imap",
-                                          .server = "elwood.innosoft.com", .nonce = "OA6MHXh6VqTrRk"};
+    const struct hy_hdfs_digest_login login = {.user = "chris",
+                                               .password = "secret",
+                                               .protocol = "imap",
+                                               .server = "elwood.innosoft.com",
+                                               .nonce = "OA6MHXh6VqTrRk"};
     const struct hy_hdfs_qops qops = qops_of("authentication");
     struct hy_hdfs_sasl *s = hy_hdfs_sasl_digest_new(&login, &qops);
     struct hy_err err = {0};
     char response[1000];
 
-    assert_int_equal(step(s, "realm=\"elwood.innosoft.com\",nonce=\"OA6MG9tEQGm2hh\",qop=\"auth\",algorithm=md5-sess,"
-                          "charset=utf-8", response, sizeof(response), &err), 1);
+    assert_int_equal(step(s,
+                          "realm=\"elwood.innosoft.com\",nonce=\"OA6MG9tEQGm2hh\",qop=\"auth\",algorithm=md5-sess,"
+                          "charset=utf-8",
+                          response, sizeof(response), &err),
+                     1);
     assert_non_null(strstr(response, "response=d388dad90d4bbd760a152321f2143af7"));
     assert_non_null(strstr(response, "username=\"chris\",realm=\"elwood.innosoft.com\",nonce=\"OA6MG9tEQGm2hh\""));
     assert_non_null(strstr(response, "digest-uri=\"imap/elwood.innosoft.com\""));
@@ -225,8 +231,11 @@ static struct hy_hdfs_sasl *signed_on(const char *protection, const char *rspaut
     struct hy_err err = {0};
     char last[64];
 
-    assert_int_equal(step(s, "realm=\"0\",nonce=\"n0nce\",qop=\"auth,auth-int,auth-conf\",cipher=\"3des,rc4\","
-                          "algorithm=md5-sess,maxbuf=65536", NULL, 0, &err), 1);
+    assert_int_equal(step(s,
+                          "realm=\"0\",nonce=\"n0nce\",qop=\"auth,auth-int,auth-conf\",cipher=\"3des,rc4\","
+                          "algorithm=md5-sess,maxbuf=65536",
+                          NULL, 0, &err),
+                     1);
     snprintf(last, sizeof(last), "rspauth=%s", rspauth);
     assert_int_equal(step(s, last, NULL, 0, &err), 0);
     assert_true(hy_hdfs_sasl_is_done(s));
@@ -238,12 +247,14 @@ struct pieces {
 };
 
 static const struct pieces pieces[] = {
-    {"integrity", "7e93d83568a9f540ff5db537557621f6",
+    {"integrity",
+     "7e93d83568a9f540ff5db537557621f6",
      {"6669727374bfe63666187301f3030b000100000000", "daeac7a4ec78edcadfdc000100000001",
       "746865207468697264207069656365466718bcc8bd153e0118000100000002"},
      {"66697273740a8a7a28abcf8759468c000100000000", "be95435707b6fbe53f35000100000001",
       "74686520746869726420706965636594694a8802a62c55d52f000100000002"}},
-    {"privacy", "80693e0c8da751cbdfa1eff0e98f6687",
+    {"privacy",
+     "80693e0c8da751cbdfa1eff0e98f6687",
      {"ab3fbfe31433ce299bc6da700aa472000100000000", "293ff3030a38e47d8fa5000100000001",
       "2ab11df56f8ee15b19aa9d03ce2f6d4bec4f228a0707a01457000100000002"},
      {"71b5aece2807de51d9a180e1cfcc78000100000000", "5c580754b84c417bb20b000100000001",
@@ -399,7 +410,11 @@ HY_TEST(test_token_files_of_hadoop_are_parsed)
         found = hy_hdfs_tokens_find(&t, HY_HDFS_TOKEN_KIND, "127.0.0.1:32561");
         assert_non_null(found);
         assert_int_equal(found->identifier.len, 43);
-        assert_memory_equal(found->identifier.data, "\0\x12" "alice@HOPYARD.TEST\x05" "alice", 26);
+        assert_memory_equal(found->identifier.data,
+                            "\0\x12"
+                            "alice@HOPYARD.TEST\x05"
+                            "alice",
+                            26);
         assert_int_equal(found->password.len, 20);
         assert_hex(found->password.data, "427215ce3b4d41411fded7ec7a2343cfbb893099");
         assert_null(hy_hdfs_tokens_find(&t, HY_HDFS_TOKEN_KIND, "127.0.0.1:8020"));
@@ -467,8 +482,8 @@ static void set_token_file(const char *path, const char *service)
 
 static bool finds_token(const char *nameservice, unsigned port)
 {
-    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
-                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     const struct hy_hdfs_rpc_peer peer = {.host = "namenode.example", .port = port, .nameservice = nameservice};
     struct hy_hdfs_sock s = {.fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)}; /* UDP connects without a server */
     struct hy_hdfs_rpc_credentials login;

@@ -238,7 +238,8 @@ static struct hy_hdfs_conf *conf_of(const char *key, const char *value)
     struct hy_hdfs_conf *c = hy_hdfs_conf_load(NULL, &err);
     char *text = hy_asprintf("<configuration><property><name>hadoop.security.authentication</name>"
                              "<value>kerberos</value></property><property><name>%s</name><value>%s</value></property>"
-                             "</configuration>", key, value);
+                             "</configuration>",
+                             key, value);
 
     assert_non_null(c);
     assert_int_equal(hy_hdfs_conf_parse(c, text, strlen(text), "test", &err), 0);
@@ -251,8 +252,8 @@ static int authenticate(struct script *s, const struct hy_hdfs_conf *conf, enum 
                         struct hy_err *err)
 {
     Hdfs__Token token = HDFS__TOKEN__INIT;
-    const struct hy_hdfs_rpc_peer peer = {.host = "127.0.0.1", .port = 1, .conf = conf,
-                                     .principal = "dfs.namenode.kerberos.principal"};
+    const struct hy_hdfs_rpc_peer peer = {
+        .host = "127.0.0.1", .port = 1, .conf = conf, .principal = "dfs.namenode.kerberos.principal"};
     const struct hy_hdfs_rpc_credentials login = {.token = conf ? NULL : &token, .has_kerberos = conf};
     struct hy_hdfs_sasl *sasl = NULL;
     struct hy_hdfs_sock a, b;

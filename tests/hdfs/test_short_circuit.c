@@ -164,8 +164,12 @@ static int open_replica(struct node *n, const char *address, struct hy_hdfs_loca
     int rc;
     Hdfs__ExtendedBlock block = HDFS__EXTENDED_BLOCK__INIT;
     Hdfs__DatanodeID id = HDFS__DATANODE_ID__INIT;
-    const struct hy_hdfs_block_request want = {.cluster = &n->cluster, .block = &block, .node = &id, .to = LENGTH,
-                                       .timeout_ms = PATIENCE_MS, .may_be_local = true};
+    const struct hy_hdfs_block_request want = {.cluster = &n->cluster,
+                                               .block = &block,
+                                               .node = &id,
+                                               .to = LENGTH,
+                                               .timeout_ms = PATIENCE_MS,
+                                               .may_be_local = true};
 
     block.poolid = (char *)"pool";
     id.ipaddr = id.hostname = (char *)(uintptr_t)address;
@@ -256,8 +260,8 @@ HY_TEST(test_a_datanode_with_invalid_responses_is_not_asked_again)
 
 HY_TEST(test_invalid_files_are_rejected)
 {
-    static const uint8_t heads[][META_HEAD] = {{0, 2, 2, 0, 0, 2, 0}, {0, 1, 9, 0, 0, 2, 0}, {0, 1, 2, 0, 0, 0, 0},
-                                               {0, 1, 2, 127, 0, 0, 0}};
+    static const uint8_t heads[][META_HEAD] = {
+        {0, 2, 2, 0, 0, 2, 0}, {0, 1, 9, 0, 0, 2, 0}, {0, 1, 2, 0, 0, 0, 0}, {0, 1, 2, 127, 0, 0, 0}};
 
     for (size_t i = 0; i <= HY_COUNT(heads); i++) {
         struct hy_hdfs_local_replica *r = NULL;

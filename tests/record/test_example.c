@@ -48,25 +48,25 @@ static const struct hy_column *column(struct hy_columns *c, const char *name, en
     return found;
 }
 
-#define assert_ends(ends, ...)                                                            \
-    do {                                                                                  \
-        const int64_t wanted[] = {__VA_ARGS__};                                           \
-        assert_int_equal((ends)->len, sizeof wanted);                                     \
-        assert_memory_equal(hy_buf_bytes(ends), wanted, sizeof wanted);                   \
+#define assert_ends(ends, ...)                                                                                         \
+    do {                                                                                                               \
+        const int64_t wanted[] = {__VA_ARGS__};                                                                        \
+        assert_int_equal((ends)->len, sizeof wanted);                                                                  \
+        assert_memory_equal(hy_buf_bytes(ends), wanted, sizeof wanted);                                                \
     } while (0)
 
-#define assert_values(c, type, ...)                                                       \
-    do {                                                                                  \
-        const type wanted[] = {__VA_ARGS__};                                              \
-        assert_int_equal((c)->values.len, sizeof wanted);                                 \
-        assert_memory_equal(hy_buf_bytes(&(c)->values), wanted, sizeof wanted);           \
+#define assert_values(c, type, ...)                                                                                    \
+    do {                                                                                                               \
+        const type wanted[] = {__VA_ARGS__};                                                                           \
+        assert_int_equal((c)->values.len, sizeof wanted);                                                              \
+        assert_memory_equal(hy_buf_bytes(&(c)->values), wanted, sizeof wanted);                                        \
     } while (0)
 
-#define assert_there(c, ...)                                                              \
-    do {                                                                                  \
-        const uint8_t wanted[] = {__VA_ARGS__};                                           \
-        assert_int_equal((c)->there.len, sizeof wanted);                                  \
-        assert_memory_equal(hy_buf_bytes(&(c)->there), wanted, sizeof wanted);            \
+#define assert_there(c, ...)                                                                                           \
+    do {                                                                                                               \
+        const uint8_t wanted[] = {__VA_ARGS__};                                                                        \
+        assert_int_equal((c)->there.len, sizeof wanted);                                                               \
+        assert_memory_equal(hy_buf_bytes(&(c)->there), wanted, sizeof wanted);                                         \
     } while (0)
 
 /* ---- to columns ---- */
@@ -252,7 +252,8 @@ static void read_again(struct hy_columns *c, uint64_t row, bool is_sequence, str
     assert_int_equal(hy_example_append(&file, c, row, is_sequence), 0);
     assert_int_equal(hy_record_parse(hy_buf_bytes(&file), file.len, SIZE_MAX, &r, &need, &why), file.len);
     assert_int_equal(is_sequence ? hy_sequence_example_parse(again, r.bytes, r.n, NULL)
-                                 : hy_example_parse(again, r.bytes, r.n, NULL), 0);
+                                 : hy_example_parse(again, r.bytes, r.n, NULL),
+                     0);
 }
 
 static void assert_same(const struct hy_buf *a, const struct hy_buf *b)

@@ -13,13 +13,12 @@
 #define MAX (1u << 20)
 
 /* "", "hop", and the bytes 0 to 63 */
-static const char by_tensorflow[] =
-    "000000000000000029039807d8ea82a2"
-    "0300000000000000b099490e686f70abbb8bdd"
-    "40000000000000002817f495"
-    "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
-    "202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f"
-    "b2e15a10";
+static const char by_tensorflow[] = "000000000000000029039807d8ea82a2"
+                                    "0300000000000000b099490e686f70abbb8bdd"
+                                    "40000000000000002817f495"
+                                    "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
+                                    "202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f"
+                                    "b2e15a10";
 
 static size_t from_hex(const char *hex, uint8_t *out)
 {

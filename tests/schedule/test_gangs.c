@@ -178,8 +178,9 @@ static const struct hy_need smalls[] = {
     {1, {{1, 1000, 0, false}}}, {1, {{2, 0, GB, false}}},
 };
 static const struct hy_need bigs[] = {
-    {1, {{1, 0, 10 * GB, false}}}, {1, {{2, 0, 10 * GB, false}}}, {1, {{1, 4000, 0, false}}},
-    {1, {{2, 4000, GB, false}}},   {1, {{5, 1000, 0, false}}},    {1, {{16, 0, 0, false}}},
+    {1, {{1, 0, 10 * GB, false}}}, {1, {{2, 0, 10 * GB, false}}},
+    {1, {{1, 4000, 0, false}}},    {1, {{2, 4000, GB, false}}},
+    {1, {{5, 1000, 0, false}}},    {1, {{16, 0, 0, false}}},
     {1, {{8, 500, 0, false}}},     {2, {{2, 2000, 0, false}, {3, 0, 2 * GB, false}}},
 };
 

@@ -91,16 +91,16 @@ HY_TEST(test_tasks_that_start_later_never_delay_the_oldest)
 /* ---- out of memory --------------------------------------------------------------------- */
 
 /* Fails at most once, and then must not have changed anything visible. */
-#define TWICE(s, call)                                                                                       \
-    ({                                                                                                       \
-        struct hy_schedule_stats before_ = stats_of(s);                                                      \
-        int rc_ = (call);                                                                                    \
-        if (rc_ == -ENOMEM) {                                                                                \
-            struct hy_schedule_stats after_ = stats_of(s);                                                   \
-            assert_memory_equal(&before_, &after_, sizeof before_);                                          \
-            rc_ = (call);                                                                                    \
-        }                                                                                                    \
-        rc_;                                                                                                 \
+#define TWICE(s, call)                                                                                                 \
+    ({                                                                                                                 \
+        struct hy_schedule_stats before_ = stats_of(s);                                                                \
+        int rc_ = (call);                                                                                              \
+        if (rc_ == -ENOMEM) {                                                                                          \
+            struct hy_schedule_stats after_ = stats_of(s);                                                             \
+            assert_memory_equal(&before_, &after_, sizeof before_);                                                    \
+            rc_ = (call);                                                                                              \
+        }                                                                                                              \
+        rc_;                                                                                                           \
     })
 
 struct trace {

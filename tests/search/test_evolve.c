@@ -11,8 +11,8 @@
 
 /* ---- evolution -------------------------------------------------------------- */
 
-static struct hy_search *evolution(struct hy_space space, uint64_t seed, uint32_t population,
-                                   uint32_t generations, bool asynchronous)
+static struct hy_search *evolution(struct hy_space space, uint64_t seed, uint32_t population, uint32_t generations,
+                                   bool asynchronous)
 {
     struct hy_search_settings settings = settings_of(HY_SEARCH_EVOLVE, seed);
 
@@ -131,8 +131,7 @@ HY_TEST(test_asynchronous_evolution_never_waits)
 HY_TEST(test_evolution_is_the_same_on_every_machine)
 {
     static const double want[4] = {0x1.ea6f08b29f94p-1, 0x1.86ada7d6f8926p-4, 1, 1};
-    struct hy_search *s =
-        evolution(SPACE("x=-5.12..5.12", "lr=log:1e-5..1e-1", "n=1..9", "c=a,b,c"), 42, 0, 0, false);
+    struct hy_search *s = evolution(SPACE("x=-5.12..5.12", "lr=log:1e-5..1e-1", "n=1..9", "c=a,b,c"), 42, 0, 0, false);
     struct hy_value v[4];
 
     for (int i = 0; i < 95; i++) {
@@ -261,8 +260,7 @@ HY_TEST(test_textbook_children_replace_only_their_parent)
                 same += v[j].number == points[i][j].number;
             assert_int_equal(same, generation ? 2 : 0);
             /* children are better than trial 6, but worse than their parents: all are given up */
-            assert_int_equal(hy_search_tell(s, number, generation ? 5.5 : (double)(number == 6 ? 5 : number)),
-                             0);
+            assert_int_equal(hy_search_tell(s, number, generation ? 5.5 : (double)(number == 6 ? 5 : number)), 0);
         }
     hy_search_free(s);
 }
@@ -404,12 +402,12 @@ static int by_size(const void *a, const void *b)
 
 static struct hy_space ten_floats(void)
 {
-    return SPACE("a=-5.12..5.12", "b=-5.12..5.12", "c=-5.12..5.12", "d=-5.12..5.12", "e=-5.12..5.12",
-                 "f=-5.12..5.12", "g=-5.12..5.12", "h=-5.12..5.12", "i=-5.12..5.12", "j=-5.12..5.12");
+    return SPACE("a=-5.12..5.12", "b=-5.12..5.12", "c=-5.12..5.12", "d=-5.12..5.12", "e=-5.12..5.12", "f=-5.12..5.12",
+                 "g=-5.12..5.12", "h=-5.12..5.12", "i=-5.12..5.12", "j=-5.12..5.12");
 }
 
-static double median_of_5(struct hy_search *(*make)(uint64_t seed), size_t dims, size_t parallel,
-                          uint64_t trials, double (*f)(const struct hy_value *, size_t))
+static double median_of_5(struct hy_search *(*make)(uint64_t seed), size_t dims, size_t parallel, uint64_t trials,
+                          double (*f)(const struct hy_value *, size_t))
 {
     double best[5];
 
@@ -459,8 +457,7 @@ static double mixed(const struct hy_value *v, size_t n)
 
 static struct hy_search *evolution_on_mixed(uint64_t seed)
 {
-    return evolution(SPACE("lr=log:1e-6..1.0", "layers=1..8", "units=log:8..1024", "act=a,b,c,d"), seed, 0, 0,
-                     false);
+    return evolution(SPACE("lr=log:1e-6..1.0", "layers=1..8", "units=log:8..1024", "act=a,b,c,d"), seed, 0, 0, false);
 }
 
 static struct hy_search *random_on_mixed(uint64_t seed)

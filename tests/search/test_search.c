@@ -198,8 +198,8 @@ HY_TEST(test_random_trials_are_the_same_on_every_machine)
 
 HY_TEST(test_random_stays_within_bounds_and_reaches_both_ends)
 {
-    struct hy_space space =
-        SPACE("n=-2..2", "u=log:1..4", "c=a,b,c", "x=-1e308..1e308", "y=log:4.9e-324..1.7e308", "z=0.3..0.3");
+    struct hy_space space = SPACE("n=-2..2", "u=log:1..4", "c=a,b,c", "x=-1e308..1e308", "y=log:4.9e-324..1.7e308",
+                                  "z=0.3..0.3");
     struct hy_search *s = search_take(&space, settings_of(HY_SEARCH_RANDOM, 3));
     const struct hy_space *dims = hy_search_space(s);
     int hits[3][5] = {{0}};
@@ -261,8 +261,7 @@ HY_TEST(test_random_ends_after_its_samples)
 
 HY_TEST(test_only_open_trials_can_be_told)
 {
-    static const enum hy_search_kind kinds[] = {HY_SEARCH_GRID, HY_SEARCH_PAIRED, HY_SEARCH_RANDOM,
-                                                HY_SEARCH_EVOLVE};
+    static const enum hy_search_kind kinds[] = {HY_SEARCH_GRID, HY_SEARCH_PAIRED, HY_SEARCH_RANDOM, HY_SEARCH_EVOLVE};
 
     for (size_t i = 0; i < HY_COUNT(kinds); i++) {
         struct hy_space space = GRID("x=1..9");
@@ -350,8 +349,7 @@ static int search_scenario(void *arg)
 
 HY_TEST(test_searches_survive_failing_allocations)
 {
-    struct hy_search_settings random = settings_of(HY_SEARCH_RANDOM, 1),
-                              evolve = settings_of(HY_SEARCH_EVOLVE, 1);
+    struct hy_search_settings random = settings_of(HY_SEARCH_RANDOM, 1), evolve = settings_of(HY_SEARCH_EVOLVE, 1);
 
     evolve.asynchronous = true;
     hy_each_fault(HY_SEAM_ALLOC, space_scenario, NULL);

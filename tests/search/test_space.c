@@ -24,8 +24,7 @@ static void assert_refused(const char *text, bool grid, const char *because)
 
 HY_TEST(test_ranges_take_their_kind_from_how_they_are_written)
 {
-    struct hy_space s =
-        SPACE("lr=log:1e-5..1e-1", "layers=1..4", "units=log:16..1024", "x=-5.12..5.12", "y=1..4.0");
+    struct hy_space s = SPACE("lr=log:1e-5..1e-1", "layers=1..4", "units=log:16..1024", "x=-5.12..5.12", "y=1..4.0");
     const enum hy_dim_kind kinds[] = {HY_DIM_FLOAT, HY_DIM_INT, HY_DIM_INT, HY_DIM_FLOAT, HY_DIM_FLOAT};
     const bool logs[] = {true, false, true, false, false};
 
@@ -99,15 +98,12 @@ HY_TEST(test_json_lists_keep_every_value_as_it_is)
                    WORDS("relu", "null", "true", "false"));
     assert_choices("[1, \"1\", 1.0, 1e-3, -0.5E+3]", WORDS("1", "\"1\"", "1.0", "1e-3", "-0.5E+3"),
                    WORDS("1", "1", "1.0", "1e-3", "-0.5E+3"));
-    assert_choices("[ { \"a b\" : [ 1 , { } , [ ] ] } ]", WORDS("{\"a b\":[1,{},[]]}"),
-                   WORDS("{\"a b\":[1,{},[]]}"));
+    assert_choices("[ { \"a b\" : [ 1 , { } , [ ] ] } ]", WORDS("{\"a b\":[1,{},[]]}"), WORDS("{\"a b\":[1,{},[]]}"));
     assert_choices("[\n\t\"\"\r\n]", WORDS("\"\""), WORDS(""));
-    assert_choices("[9223372036854775807, -9223372036854775808]",
-                   WORDS("9223372036854775807", "-9223372036854775808"),
+    assert_choices("[9223372036854775807, -9223372036854775808]", WORDS("9223372036854775807", "-9223372036854775808"),
                    WORDS("9223372036854775807", "-9223372036854775808"));
     assert_choices("[1e-400]", WORDS("1e-400"), WORDS("1e-400"));
-    assert_choices("[\"1..4\", \"log:1..4\", \"a,b\", \"]\"]",
-                   WORDS("\"1..4\"", "\"log:1..4\"", "\"a,b\"", "\"]\""),
+    assert_choices("[\"1..4\", \"log:1..4\", \"a,b\", \"]\"]", WORDS("\"1..4\"", "\"log:1..4\"", "\"a,b\"", "\"]\""),
                    WORDS("1..4", "log:1..4", "a,b", "]"));
 }
 
@@ -115,8 +111,7 @@ HY_TEST(test_escapes_in_a_json_text_are_read_for_its_text_alone)
 {
     assert_choices("[\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"]", WORDS("\"\\\"\\\\\\/\\b\\f\\n\\r\\t\""),
                    WORDS("\"\\/\b\f\n\r\t"));
-    assert_choices("[\"\\u0041\\u00e9\\u20AC\\ud83d\\uDE00\"]",
-                   WORDS("\"\\u0041\\u00e9\\u20AC\\ud83d\\uDE00\""),
+    assert_choices("[\"\\u0041\\u00e9\\u20AC\\ud83d\\uDE00\"]", WORDS("\"\\u0041\\u00e9\\u20AC\\ud83d\\uDE00\""),
                    WORDS("A\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"));
     assert_choices("[\"\xc3\xa9\x7f\"]", WORDS("\"\xc3\xa9\x7f\""), WORDS("\xc3\xa9\x7f"));
 }
@@ -300,16 +295,13 @@ HY_TEST(test_value_texts_read_back_equal)
 
     assert_string_equal(hy_value_text(&s.dims[0], (struct hy_value){0.001}, text, sizeof text), "0.001");
     assert_string_equal(hy_value_text(&s.dims[1], (struct hy_value){3}, text, sizeof text), "3");
-    assert_string_equal(hy_value_text(&s.dims[1], (struct hy_value){-0x1p53}, text, sizeof text),
-                        "-9007199254740992");
-    assert_string_equal(hy_value_text(&s.dims[1], (struct hy_value){1e15}, text, sizeof text),
-                        "1000000000000000");
+    assert_string_equal(hy_value_text(&s.dims[1], (struct hy_value){-0x1p53}, text, sizeof text), "-9007199254740992");
+    assert_string_equal(hy_value_text(&s.dims[1], (struct hy_value){1e15}, text, sizeof text), "1000000000000000");
     hy_rng_seed(&rng, 1, 1);
     for (int i = 0; i < 1000; i++) {
         double x = ldexp(hy_rng_double(&rng), (int)hy_rng_below(&rng, 2000) - 1000);
 
-        assert_int_equal(
-            hy_parse_double(hy_value_text(&s.dims[0], (struct hy_value){x}, text, sizeof text), &back), 0);
+        assert_int_equal(hy_parse_double(hy_value_text(&s.dims[0], (struct hy_value){x}, text, sizeof text), &back), 0);
         assert_true(back == x);
     }
     hy_space_done(&s);

@@ -23,20 +23,20 @@ static char project[64];   /* a new folder for each test */
 static char temporary[64]; /* and one for $TMPDIR, where a fault may leave something */
 static struct hy_err err;
 
-#define OK(call)                                                                                             \
-    do {                                                                                                     \
-        err = (struct hy_err){0};                                                                            \
-        int ok_rc_ = (call);                                                                                 \
-        if (ok_rc_ < 0)                                                                                      \
-            fail_msg("%s: %d: %s", #call, ok_rc_, err.text);                                                 \
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        err = (struct hy_err){0};                                                                                      \
+        int ok_rc_ = (call);                                                                                           \
+        if (ok_rc_ < 0)                                                                                                \
+            fail_msg("%s: %d: %s", #call, ok_rc_, err.text);                                                           \
     } while (0)
-#define FAILS(call, want, words)                                                                             \
-    do {                                                                                                     \
-        err = (struct hy_err){0};                                                                            \
-        assert_int_equal(call, want);                                                                        \
-        assert_int_equal(err.code, want);                                                                    \
-        if (!strstr(err.text, words))                                                                        \
-            fail_msg("'%s' does not say '%s'", err.text, words);                                             \
+#define FAILS(call, want, words)                                                                                       \
+    do {                                                                                                               \
+        err = (struct hy_err){0};                                                                                      \
+        assert_int_equal(call, want);                                                                                  \
+        assert_int_equal(err.code, want);                                                                              \
+        if (!strstr(err.text, words))                                                                                  \
+            fail_msg("'%s' does not say '%s'", err.text, words);                                                       \
     } while (0)
 
 static inline int new_project(void **state)
@@ -109,8 +109,7 @@ static inline int add_trial(struct hy_store *s, int64_t run, int64_t number)
     return hy_store_trial_add(s, run, &t, NULL, &err);
 }
 
-static inline int end_trial(struct hy_store *s, int64_t run, int64_t number, enum hy_trial_state state,
-                            double value)
+static inline int end_trial(struct hy_store *s, int64_t run, int64_t number, enum hy_trial_state state, double value)
 {
     struct hy_trial_row t = {.number = number,
                              .state = state,
@@ -205,12 +204,12 @@ static inline int count_trials(struct hy_store *s, int64_t run)
 }
 
 /* Runs `work` in a child and hands back its exit status. In a child, CHECK takes the place of assert. */
-#define CHECK(what)                                                                                          \
-    do {                                                                                                     \
-        if (!(what)) {                                                                                       \
-            fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #what, err.text);                        \
-            return 1;                                                                                        \
-        }                                                                                                    \
+#define CHECK(what)                                                                                                    \
+    do {                                                                                                               \
+        if (!(what)) {                                                                                                 \
+            fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #what, err.text);                                  \
+            return 1;                                                                                                  \
+        }                                                                                                              \
     } while (0)
 
 static inline pid_t start_child(int (*work)(void *arg), void *arg)

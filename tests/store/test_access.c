@@ -444,14 +444,15 @@ HY_TEST_WITH(test_what_belongs_to_another_user_is_refused_but_root_may_use_it, n
     assert_int_equal(chmod(project, 01777), 0); /* as /tmp is: somebody else was there first */
     hy_store_close(store_with_run(true, &run));
     assert_int_equal(chmod(in_project(".hopyard"), 0755), 0);
-    assert_int_equal(child_ends(start_child(find_refused, (void *)(uintptr_t) "' belongs to another user (user ID 0)")), 0);
+    assert_int_equal(child_ends(start_child(find_refused, (void *)(uintptr_t)"' belongs to another user (user ID 0)")),
+                     0);
     for (size_t i = 0; i < HY_COUNT(names); i++) {
         char *path = in_project(names[i]);
 
         hand_over(0700);
         close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
         assert_int_equal(chown(path, 0, 0), 0);
-        assert_int_equal(child_ends(start_child(find_refused, (void *)(uintptr_t) "belongs to another user")), 0);
+        assert_int_equal(child_ends(start_child(find_refused, (void *)(uintptr_t)"belongs to another user")), 0);
         unlink(in_project(".hopyard/url"));
     }
     hand_over(0700);

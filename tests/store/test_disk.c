@@ -90,8 +90,7 @@ static int check_after_full(struct hy_store *s, int64_t committed)
 {
     struct hy_run_counts c;
 
-    CHECK(strstr(err.text, "disk full: cannot write '") &&
-          strstr(err.text, "/store.db'; free some space"));
+    CHECK(strstr(err.text, "disk full: cannot write '") && strstr(err.text, "/store.db'; free some space"));
     hy_store_commit(s, NULL); /* the turn is lost; where it failed before its end, this says so too */
     CHECK(hy_store_run_each(s, 1, take_counts, &c, &err) == 0);
     CHECK(committed > 0 && c.done == committed && c.running == 0);
@@ -171,10 +170,10 @@ HY_TEST_WITH(test_a_full_disk_fails_the_turn_and_free_space_fixes_it, new_projec
 {
     hy_need_root("to mount a small disk");
     assert_int_equal(child_ends(start_child(fill_disk, NULL)), 0);
-    assert_int_equal(child_ends(start_child(open_on_full_disk, (void *)(uintptr_t) "size=4k")), 0);
-    assert_int_equal(child_ends(start_child(open_on_full_disk, (void *)(uintptr_t) "size=20k")), 0);
-    assert_int_equal(child_ends(start_child(open_on_full_disk, (void *)(uintptr_t) "size=60k")), 0);
-    assert_int_equal(child_ends(start_child(open_on_full_disk, (void *)(uintptr_t) "nr_inodes=1")), 0);
+    assert_int_equal(child_ends(start_child(open_on_full_disk, (void *)(uintptr_t)"size=4k")), 0);
+    assert_int_equal(child_ends(start_child(open_on_full_disk, (void *)(uintptr_t)"size=20k")), 0);
+    assert_int_equal(child_ends(start_child(open_on_full_disk, (void *)(uintptr_t)"size=60k")), 0);
+    assert_int_equal(child_ends(start_child(open_on_full_disk, (void *)(uintptr_t)"nr_inodes=1")), 0);
 }
 
 /* ---- faults ---------------------------------------------------------------------- */

@@ -120,8 +120,7 @@ HY_TEST_WITH(test_an_older_store_with_a_live_driver_is_not_migrated, new_project
     s = open_store(HY_STORE_READ);
     lock = hy_store_run_lock(s, 1, &err);
     assert_true(lock >= 0);
-    FAILS(hy_store_open(project, HY_STORE_WRITE, &writer, &err), -EBUSY,
-          "in use by an older hopyard (run 1)");
+    FAILS(hy_store_open(project, HY_STORE_WRITE, &writer, &err), -EBUSY, "in use by an older hopyard (run 1)");
     close(lock);
     hy_store_close(s);
     hy_store_close(open_store(HY_STORE_WRITE));
@@ -446,7 +445,8 @@ HY_TEST_WITH(test_a_lost_store_is_reported_and_its_backups_restore_all_runs, new
     assert_int_equal(st.st_mode & 0777, 0600);
     for (int i = 0; i < 2; i++) {
         lose_store(i);
-        FAILS(hy_store_open(project, HY_STORE_READ, &none, &err), -ENODATA, "is empty or missing, though there were runs");
+        FAILS(hy_store_open(project, HY_STORE_READ, &none, &err), -ENODATA,
+              "is empty or missing, though there were runs");
         assert_non_null(strstr(err.text, "/.hopyard/runs/*.db` restores the 3 finished runs"));
     }
     s = open_store(HY_STORE_WRITE);
@@ -475,15 +475,17 @@ HY_TEST_WITH(test_advice_for_a_lost_store_names_existing_files_only, new_project
     assert_int_equal(hy_mkdirs(in_project("Logs/TensorFlow/a/1"), 0755), 0);
     FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENOENT, "no runs yet"); /* not of hopyard's */
     put_file(in_project("Logs/TensorFlow/a/1/.token"), "x", 1);
-    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENODATA, "no snapshot is left to import, only the logs in '");
+    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENODATA,
+          "no snapshot is left to import, only the logs in '");
     put_file(in_project("Logs/TensorFlow/a/1/run.db"), "x", 1);
     FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENODATA, "/Logs/TensorFlow/*/*/run.db` restores");
     hy_remove_tree(in_project("Logs"));
     hy_store_close(store_with_run(true, &run));
     lose_store(false);
     put_file(in_project(".hopyard/store.db"), "SQLite format 3, or so it says", 30);
-    check_refused(-EBADMSG, "is damaged (it is not a hopyard store); move it and its -wal and -shm away, then: there is no "
-                            "snapshot to import");
+    check_refused(-EBADMSG,
+                  "is damaged (it is not a hopyard store); move it and its -wal and -shm away, then: there is no "
+                  "snapshot to import");
     assert_int_equal(hy_mkdirs(in_project(".hopyard/runs"), 0700), 0);
     put_file(in_project(".hopyard/runs/7.db"), "x", 1);
     check_refused(-EBADMSG, "then: `hopyard import ");
@@ -715,7 +717,8 @@ HY_TEST_WITH(test_advice_names_our_own_snapshots_only, new_project, no_project)
     assert_int_equal(chmod(in_project("Logs/TensorFlow/a/1/run.db"), 0666), 0);
     FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENOENT, "no runs yet");
     put_file(in_project("Logs/TensorFlow/a/2/run.db"), "x", 1);
-    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENODATA, " ! -perm /022 -exec hopyard import {} +` restores");
+    FAILS(hy_store_open(project, HY_STORE_READ, &s, &err), -ENODATA,
+          " ! -perm /022 -exec hopyard import {} +` restores");
 }
 
 static bool file_holds(const char *path, const char *words)

@@ -214,8 +214,7 @@ HY_TEST_WITH(test_a_trial_comes_back_as_it_was_put_whatever_its_bytes_are, new_p
 
 HY_TEST_WITH(test_a_duplicate_directory_name_gets_the_trials_number, new_project, no_project)
 {
-    static const char *const names[][2] = {
-        {"x", "x"}, {"x", "x~2"}, {"x~4", "x~4"}, {"x", "x~4~4"}, {"y", "y"}};
+    static const char *const names[][2] = {{"x", "x"}, {"x", "x~2"}, {"x~4", "x~4"}, {"x", "x~4~4"}, {"y", "y"}};
     int64_t run, other;
     struct hy_store *s = store_with_run(true, &run);
     struct hy_trial_row t = {.number = 1, .dir = "x"};
@@ -334,10 +333,8 @@ HY_TEST_WITH(test_replay_gives_asks_and_tells_in_their_order, new_project, no_pr
     struct hy_store *s = store_with_run(true, &run);
 
     for (size_t i = 0; i < HY_COUNT(seqs); i++) {
-        struct hy_trial_row t = {.number = (int64_t)i + 1,
-                                 .asked_seq = seqs[i].asked,
-                                 .told_seq = seqs[i].told,
-                                 .state = HY_TRIAL_DONE};
+        struct hy_trial_row t = {
+            .number = (int64_t)i + 1, .asked_seq = seqs[i].asked, .told_seq = seqs[i].told, .state = HY_TRIAL_DONE};
 
         OK(hy_store_trial_add(s, run, &t, NULL, &err));
         if (seqs[i].told)

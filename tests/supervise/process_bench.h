@@ -112,8 +112,7 @@ static inline void on_end(void *arg, struct hy_process *p, const struct hy_proce
 
 static const struct hy_process_events events = {.on_output = on_output, .on_end = on_end};
 
-static inline int start_spec(struct bench *b, struct trial *t, const struct hy_process_spec *spec,
-                             struct hy_err *err)
+static inline int start_spec(struct bench *b, struct trial *t, const struct hy_process_spec *spec, struct hy_err *err)
 {
     memset(t, 0, sizeof *t);
     t->bench = b;
@@ -122,13 +121,13 @@ static inline int start_spec(struct bench *b, struct trial *t, const struct hy_p
 
 #define ARGV(...) ((char **)(const char *[]){__VA_ARGS__, NULL})
 
-#define START(b, t, limit, ...)                                                                              \
-    do {                                                                                                     \
-        struct hy_process_spec spec_ = {                                                                     \
-            .tag = #t, .argv = ARGV(__VA_ARGS__), .env = environ, .cwd = "/", .memory = (limit)};            \
-        struct hy_err err_ = {0};                                                                            \
-        if (start_spec((b), (t), &spec_, &err_) < 0)                                                         \
-            fail_msg("%s", err_.text);                                                                       \
+#define START(b, t, limit, ...)                                                                                        \
+    do {                                                                                                               \
+        struct hy_process_spec spec_ = {                                                                               \
+            .tag = #t, .argv = ARGV(__VA_ARGS__), .env = environ, .cwd = "/", .memory = (limit)};                      \
+        struct hy_err err_ = {0};                                                                                      \
+        if (start_spec((b), (t), &spec_, &err_) < 0)                                                                   \
+            fail_msg("%s", err_.text);                                                                                 \
     } while (0)
 
 #define HELPER(...) self_path, "helper", __VA_ARGS__
@@ -229,9 +228,9 @@ static inline void write_file(const char *path, const char *text, mode_t mode)
 }
 
 /* The test runs twice, in a cgroup and with the memory watch. */
-#define BOTH(f)                                                               \
-    static void f(void **state);                                             \
-    HY_REGISTER(f##_by_watch, f, #f "_by_watch", set_up_watch, tear_down)      \
+#define BOTH(f)                                                                                                        \
+    static void f(void **state);                                                                                       \
+    HY_REGISTER(f##_by_watch, f, #f "_by_watch", set_up_watch, tear_down)                                              \
     HY_TEST_WITH(f, set_up, tear_down)
 
 /* The end of each suite's main: this program is also what its trials run. */

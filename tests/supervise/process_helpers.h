@@ -46,8 +46,7 @@ static void *touch(void *at, size_t n)
 
 static void *take_memory(size_t n, int shared)
 {
-    void *at =
-        mmap(NULL, n, PROT_READ | PROT_WRITE, (shared ? MAP_SHARED : MAP_PRIVATE) | MAP_ANONYMOUS, -1, 0);
+    void *at = mmap(NULL, n, PROT_READ | PROT_WRITE, (shared ? MAP_SHARED : MAP_PRIVATE) | MAP_ANONYMOUS, -1, 0);
 
     if (at == MAP_FAILED)
         _exit(98);
@@ -290,12 +289,21 @@ static const struct {
     const char *name;
     int (*run)(char **args);
 } helpers[] = {
-    {"daemon", help_daemon},   {"stay", help_stay},         {"children", help_children},
-    {"hydra", help_hydra},     {"flood", help_flood},       {"last-words", help_last_words},
-    {"memory", help_memory},   {"burn", help_burn},         {"memory-forked", help_memory_forked},
-    {"inspect", help_inspect}, {"memory-in-child", help_memory_in_child},
-    {"memory-shared", help_memory_shared}, {"memory-storm", help_memory_storm},
-    {"vfork", help_vfork},     {"mayflies", help_mayflies},
+    {"daemon", help_daemon},
+    {"stay", help_stay},
+    {"children", help_children},
+    {"hydra", help_hydra},
+    {"flood", help_flood},
+    {"last-words", help_last_words},
+    {"memory", help_memory},
+    {"burn", help_burn},
+    {"memory-forked", help_memory_forked},
+    {"inspect", help_inspect},
+    {"memory-in-child", help_memory_in_child},
+    {"memory-shared", help_memory_shared},
+    {"memory-storm", help_memory_storm},
+    {"vfork", help_vfork},
+    {"mayflies", help_mayflies},
 };
 
 static int run_helper(char **args)

@@ -37,8 +37,7 @@ static const struct hy_fork_server_events server_events = {on_ready, on_over};
 static int start_mode(struct bench *b, struct server *s, const char *mode, struct hy_err *err)
 {
     char tag[HY_FORK_SERVER_TAG + 1];
-    struct hy_process_spec spec = {
-        .tag = tag, .argv = ARGV(self_path, "server", mode), .env = environ, .cwd = "/"};
+    struct hy_process_spec spec = {.tag = tag, .argv = ARGV(self_path, "server", mode), .env = environ, .cwd = "/"};
 
     memset(tag, '_', HY_FORK_SERVER_TAG);
     tag[HY_FORK_SERVER_TAG] = '\0';
@@ -67,17 +66,16 @@ static void end_server(struct server *s)
 
 static int fork_trial_of(struct server *s, struct trial *t, char **env, uint64_t memory, struct hy_err *err)
 {
-    struct hy_process_spec spec = {
-        .tag = "7.1.1", .env = env, .cwd = "/tmp", .memory = memory, .fork_server = s->w};
+    struct hy_process_spec spec = {.tag = "7.1.1", .env = env, .cwd = "/tmp", .memory = memory, .fork_server = s->w};
 
     return start_spec(s->bench, t, &spec, err);
 }
 
-#define FORK(s, t, ...)                                                                                      \
-    do {                                                                                                     \
-        struct hy_err err_ = {0};                                                                            \
-        if (fork_trial_of((s), (t), ARGV(__VA_ARGS__), 0, &err_) < 0)                                        \
-            fail_msg("%s", err_.text);                                                                       \
+#define FORK(s, t, ...)                                                                                                \
+    do {                                                                                                               \
+        struct hy_err err_ = {0};                                                                                      \
+        if (fork_trial_of((s), (t), ARGV(__VA_ARGS__), 0, &err_) < 0)                                                  \
+            fail_msg("%s", err_.text);                                                                                 \
     } while (0)
 
 /* ---- one that works ---- */
@@ -101,8 +99,8 @@ HY_TEST_WITH(test_a_forked_trial_is_a_trial_like_any_other, set_up, tear_down)
 HY_TEST_WITH(test_files_to_keep_are_kept, set_up, tear_down)
 {
     int fds[] = {dup(1), dup(1), dup(1)};
-    struct hy_process_spec spec = {.tag = "7.1.1", .env = ARGV("TRIAL_SAYS=x"), .cwd = "/tmp",
-                                   .inherit = fds, .inherit_count = 3};
+    struct hy_process_spec spec = {
+        .tag = "7.1.1", .env = ARGV("TRIAL_SAYS=x"), .cwd = "/tmp", .inherit = fds, .inherit_count = 3};
     struct hy_err err = {0};
     struct server s;
     struct trial t;

@@ -273,8 +273,7 @@ BOTH(test_files_read_and_written_are_not_a_trials_memory)
 
     assert_non_null(mkdtemp(folder));
     snprintf(command, sizeof command,
-             "cd %s && dd if=/dev/zero of=big bs=1M count=300 2>/dev/null && cat big >/dev/null; rm big",
-             folder);
+             "cd %s && dd if=/dev/zero of=big bs=1M count=300 2>/dev/null && cat big >/dev/null; rm big", folder);
     START(*state, &t, 64 * MB, "sh", "-c", command);
     run_to_end(&t);
     rmdir(folder);
@@ -316,8 +315,7 @@ HY_TEST(test_our_cgroup_is_found)
     static const char inside[] = "32 30 0:29 /docker/ab /cg/memory ro master:3 - cgroup cgroup rw,memory\n";
 
     assert_place(HY_CGROUP_V1, "5:cpu,cpuacct:/c\n4:memory:/user/a:b\n0::/x\n", v1, "/cg/memory/user/a:b");
-    assert_place(HY_CGROUP_V2, "4:memory:/user\n0::/user.slice/s.scope\n", v1,
-                 "/cg/unified/user.slice/s.scope");
+    assert_place(HY_CGROUP_V2, "4:memory:/user\n0::/user.slice/s.scope\n", v1, "/cg/unified/user.slice/s.scope");
     assert_place(HY_CGROUP_V2, "0::/\n", v1, "/cg/unified");
     assert_place(HY_CGROUP_V1, "4:memory:/docker/ab\n", inside, "/cg/memory");
     assert_place(HY_CGROUP_V1, "4:memory:/docker/ab/c\n", inside, "/cg/memory/c");

@@ -97,7 +97,8 @@ HY_TEST_WITH(test_directories_of_path_without_permission_are_skipped, set_up, te
     assert_start_fails(*state, ARGV("plain"), env, "/", -EACCES, "not executable");
     unlink(file);
     assert_int_equal(chmod(folder, 0), 0);
-    assert_start_fails(*state, ARGV("nonesuch"), env, "/", -ENOENT, "cannot start 'nonesuch': not found in PATH (/tmp/");
+    assert_start_fails(*state, ARGV("nonesuch"), env, "/", -ENOENT,
+                       "cannot start 'nonesuch': not found in PATH (/tmp/");
     if (geteuid() != 0)
         assert_start_fails(*state, ARGV(file), env, "/", -EACCES, "its directory is not accessible");
     rmdir(folder);
@@ -150,8 +151,8 @@ HY_TEST_WITH(test_a_trial_inherits_nothing_but_its_three_files, set_up, tear_dow
 
 HY_TEST_WITH(test_a_trial_gets_the_users_limit_of_open_files, set_up, tear_down)
 {
-    struct hy_process_spec spec = {.tag = "t", .argv = ARGV(HELPER("inspect")), .env = environ, .cwd = "/",
-                                   .open_files = 77};
+    struct hy_process_spec spec = {
+        .tag = "t", .argv = ARGV(HELPER("inspect")), .env = environ, .cwd = "/", .open_files = 77};
     struct hy_err err = {0};
     struct trial t;
 
@@ -373,8 +374,7 @@ HY_TEST_WITH(test_kill_asks_politely_first, set_up, tear_down)
 {
     struct trial t;
 
-    START(*state, &t, 0, "sh", "-c",
-          "trap 'echo bye; exit 4' TERM; echo ready; while :; do sleep 0.01; done");
+    START(*state, &t, 0, "sh", "-c", "trap 'echo bye; exit 4' TERM; echo ready; while :; do sleep 0.01; done");
     run_to_text(&t, "ready", 1);
     hy_process_kill(t.p, 600000);
     run_to_end(&t);
@@ -407,8 +407,8 @@ HY_TEST_WITH(test_a_hydra_is_ended, set_up, tear_down)
 
 HY_TEST_WITH(test_a_trial_past_its_time_is_ended, set_up, tear_down)
 {
-    struct hy_process_spec spec = {.tag = "t", .argv = ARGV("sleep", "1000"), .env = environ, .cwd = "/",
-                                   .timeout_ms = 90};
+    struct hy_process_spec spec = {
+        .tag = "t", .argv = ARGV("sleep", "1000"), .env = environ, .cwd = "/", .timeout_ms = 90};
     struct hy_err err = {0};
     struct trial t;
 
@@ -453,8 +453,7 @@ struct scenario {
 static int live_and_end(void *arg)
 {
     const struct scenario *sc = arg;
-    struct hy_process_spec spec = {
-        .tag = "faulty", .argv = sc->argv, .env = environ, .cwd = "/", .memory = sc->memory};
+    struct hy_process_spec spec = {.tag = "faulty", .argv = sc->argv, .env = environ, .cwd = "/", .memory = sc->memory};
     struct hy_err err = {0};
     struct trial t = {0};
     struct bench b;

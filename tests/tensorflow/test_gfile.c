@@ -71,13 +71,13 @@ static int teardown(void **state)
 }
 
 /* The code of the call, which must set it. */
-#define CODE(call)                                                                                           \
-    ({                                                                                                       \
-        TF_Status status_ = {.code = TF_INTERNAL}, *status = &status_;                                       \
-        call;                                                                                                \
-        if (status_.code != TF_OK)                                                                           \
-            assert_string_not_equal(status_.text, "");                                                       \
-        status_.code;                                                                                        \
+#define CODE(call)                                                                                                     \
+    ({                                                                                                                 \
+        TF_Status status_ = {.code = TF_INTERNAL}, *status = &status_;                                                 \
+        call;                                                                                                          \
+        if (status_.code != TF_OK)                                                                                     \
+            assert_string_not_equal(status_.text, "");                                                                 \
+        status_.code;                                                                                                  \
     })
 
 static void put(const char *name, const char *text)

@@ -63,9 +63,8 @@ static void assert_well_formed(const char *html)
         if (!*at)
             break;
         if (*at == '&') {
-            assert_true(strncmp(at, "&amp;", 5) == 0 || strncmp(at, "&lt;", 4) == 0 ||
-                        strncmp(at, "&gt;", 4) == 0 || strncmp(at, "&quot;", 6) == 0 ||
-                        strncmp(at, "&#39;", 5) == 0);
+            assert_true(strncmp(at, "&amp;", 5) == 0 || strncmp(at, "&lt;", 4) == 0 || strncmp(at, "&gt;", 4) == 0 ||
+                        strncmp(at, "&quot;", 6) == 0 || strncmp(at, "&#39;", 5) == 0);
             at++;
             continue;
         }
@@ -131,8 +130,8 @@ HY_TEST(test_a_fragment_is_one_line_with_the_texts_of_the_table)
 
 HY_TEST(test_a_fragment_has_no_external_references_and_no_colors)
 {
-    static const char *const foreign[] = {"<script", "<style", "<img", "<link", "url(", "@import", "http",
-                                          "onclick", "color:#", "rgb("};
+    static const char *const foreign[] = {"<script", "<style", "<img",    "<link",   "url(",
+                                          "@import", "http",   "onclick", "color:#", "rgb("};
     Hy__Update *u = update(2, 3);
     hy_cleanup_free char *html = html_after(u);
 
@@ -142,8 +141,7 @@ HY_TEST(test_a_fragment_has_no_external_references_and_no_colors)
 }
 
 #define EVIL "<script>alert(1)</script>\"'&amp;\n\r\t\033[2J\x7f\xff\xc3<b>"
-#define TAMED                                                                                                \
-    "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;amp;\\n\\r\\t\\x1b[2J\\x7f\\xff\\xc3&lt;b&gt;"
+#define TAMED "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;amp;\\n\\r\\t\\x1b[2J\\x7f\\xff\\xc3&lt;b&gt;"
 
 HY_TEST(test_user_text_is_escaped)
 {
@@ -189,7 +187,8 @@ HY_TEST(test_invisible_characters_are_escaped)
     Hy__Update *u = update(0, 0);
     hy_cleanup_free char *html = NULL;
 
-    set(&u->name, "a\u202eb\u2028c\u2066d\u200fe\xc2\x85" "f grün 中文 😀");
+    set(&u->name, "a\u202eb\u2028c\u2066d\u200fe\xc2\x85"
+                  "f grün 中文 😀");
     html = html_after(u);
     assert_one_line(html);
     assert_non_null(strstr(html, "a\\u202eb\\u2028c\\u2066d\\u200fe\\xc2\\x85f grün 中文 😀"));
@@ -201,8 +200,9 @@ HY_TEST(test_only_a_web_address_becomes_a_link)
         const char *address;
         size_t links;
     } cases[] = {
-        {"http://127.0.0.1:41234/", 1}, {"https://h/?a=1&b=\"x\"", 1}, {"javascript:alert(1)", 0},
-        {" http://x", 0},               {"data:text/html,x", 0},       {"", 0},
+        {"http://127.0.0.1:41234/", 1}, {"https://h/?a=1&b=\"x\"", 1},
+        {"javascript:alert(1)", 0},     {" http://x", 0},
+        {"data:text/html,x", 0},        {"", 0},
     };
 
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
@@ -224,8 +224,11 @@ HY_TEST(test_the_bar_is_full_only_when_all_have_ended)
         int64_t total;
         uint64_t done;
         const char *width;
-    } cases[] = {{0, 0, "width:100.0%"}, {10000, 9998, "width:99.5%"}, {10000, 9999, "width:100.0%"},
-                 {4, 0, "width:25.0%"},  {-1, 5, NULL}};
+    } cases[] = {{0, 0, "width:100.0%"},
+                 {10000, 9998, "width:99.5%"},
+                 {10000, 9999, "width:100.0%"},
+                 {4, 0, "width:25.0%"},
+                 {-1, 5, NULL}};
 
     for (size_t i = 0; i < HY_COUNT(cases); i++) {
         Hy__Update *u = update(0, 0);

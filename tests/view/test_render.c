@@ -129,17 +129,16 @@ HY_TEST(test_the_live_table_shows_running_and_recently_ended_trials)
     hy_out_init(&out, &ascii80);
     assert_int_equal(hy_live_view_take(&board, update(2, 3), 1000), 0);
     assert_int_equal(hy_live_view_text(&board, &out, 2000, 0, NULL), 0);
-    assert_string_equal(text_of(&out),
-                        "run 3 digits  running  43s, about 4m04s left  1 agent, 2 slots\n"
-                        "[###---------------------------]  12/100  11 done  1 failed  2 running\n"
-                        "best  accuracy=0.9312  trial 7  lr=0.07 act=relu\n"
-                        "\n"
-                        " #  state      lr  act   accuracy  time\n"
-                        "13  running  0.13  relu            4.2s\n"
-                        "14  running  0.14  tanh            4.2s\n"
-                        " 3  done     0.03  relu      0.52  3.2s\n"
-                        " 2  done     0.02  tanh      0.51  3.2s\n"
-                        " 1  failed   0.01  relu            3.2s  exit status 1\n");
+    assert_string_equal(text_of(&out), "run 3 digits  running  43s, about 4m04s left  1 agent, 2 slots\n"
+                                       "[###---------------------------]  12/100  11 done  1 failed  2 running\n"
+                                       "best  accuracy=0.9312  trial 7  lr=0.07 act=relu\n"
+                                       "\n"
+                                       " #  state      lr  act   accuracy  time\n"
+                                       "13  running  0.13  relu            4.2s\n"
+                                       "14  running  0.14  tanh            4.2s\n"
+                                       " 3  done     0.03  relu      0.52  3.2s\n"
+                                       " 2  done     0.02  tanh      0.51  3.2s\n"
+                                       " 1  failed   0.01  relu            3.2s  exit status 1\n");
     hy_live_view_done(&board);
 }
 
@@ -315,16 +314,15 @@ HY_TEST(test_a_pipe_gets_one_line_per_trial)
     last->notes = calloc(1, sizeof *last->notes);
     last->notes[0] = copy("agent b: gone");
     assert_int_equal(hy_run_lines_update(&teller, last, &out), 0);
-    assert_string_equal(
-        text_of(&out),
-        "run 3 digits: 100 trials, seed 7, logs in /p/Logs/TensorFlow/local-1/1\n"
-        "[1/100] trial 1 failed  lr=0.01 act=relu  3.2s  exit status 1\n"
-        "[2/100] trial 2 done  lr=0.02 act=a\\nb\\x1b  accuracy=0.51  3.2s\n"
-        "[3/100] trial 1 failed  lr=0.01 act=relu  3.2s  exit status 1\n"
-        "[4/100] trial 2 done  lr=0.02 act=tanh  accuracy=0.51  3.2s\n"
-        "note: agent b: gone\n"
-        "run 3 done: 99 done, 1 failed in 42s; best accuracy=0.9312 in trial 7 (lr=0.07 act=relu)\n"
-        "logs in /p/Logs/TensorFlow/local-1/1; 'hopyard tensorboard 3' shows them\n");
+    assert_string_equal(text_of(&out),
+                        "run 3 digits: 100 trials, seed 7, logs in /p/Logs/TensorFlow/local-1/1\n"
+                        "[1/100] trial 1 failed  lr=0.01 act=relu  3.2s  exit status 1\n"
+                        "[2/100] trial 2 done  lr=0.02 act=a\\nb\\x1b  accuracy=0.51  3.2s\n"
+                        "[3/100] trial 1 failed  lr=0.01 act=relu  3.2s  exit status 1\n"
+                        "[4/100] trial 2 done  lr=0.02 act=tanh  accuracy=0.51  3.2s\n"
+                        "note: agent b: gone\n"
+                        "run 3 done: 99 done, 1 failed in 42s; best accuracy=0.9312 in trial 7 (lr=0.07 act=relu)\n"
+                        "logs in /p/Logs/TensorFlow/local-1/1; 'hopyard tensorboard 3' shows them\n");
     free_update(first);
     free_update(last);
 }
@@ -435,8 +433,7 @@ HY_TEST(test_wrapped_lines_of_a_narrower_terminal_are_erased)
 
 /* ---- logs ---------------------------------------------------------------------------------- */
 
-static size_t log_text(const struct hy_log_format *l, struct hy_out *out, const char *bytes, bool last,
-                       bool full)
+static size_t log_text(const struct hy_log_format *l, struct hy_out *out, const char *bytes, bool last, bool full)
 {
     return hy_log_format_append(l, out, 7, false, (const uint8_t *)bytes, strlen(bytes), last, full);
 }
@@ -483,12 +480,10 @@ HY_TEST(test_unprintable_bytes_are_escaped_for_a_terminal)
 
 HY_TEST(test_commands_are_quoted_for_a_shell)
 {
-    hy_cleanup_free char *text =
-        hy_command_text("[\"./train\", \"--lr\", \"{lr}\", \"a b\", \"it's\", \"\"]");
+    hy_cleanup_free char *text = hy_command_text("[\"./train\", \"--lr\", \"{lr}\", \"a b\", \"it's\", \"\"]");
     hy_cleanup_free char *none = hy_command_text("nonsense"),
                          *versions = hy_versions_text("{\"a\": \"1\", \"b\": \"2\"}");
-    hy_cleanup_free char *params =
-        hy_json_params("{\"lr\": 0.001, \"n\": 3, \"act\": \"relu\", \"on\": true}", false);
+    hy_cleanup_free char *params = hy_json_params("{\"lr\": 0.001, \"n\": 3, \"act\": \"relu\", \"on\": true}", false);
 
     assert_string_equal(text, "./train --lr {lr} 'a b' 'it'\\''s' ''");
     assert_string_equal(none, "");
@@ -496,8 +491,9 @@ HY_TEST(test_commands_are_quoted_for_a_shell)
     assert_string_equal(params, "lr=0.001 n=3 act=relu on=true");
 }
 
-#define NESTED                                                                                               \
-    "{\"l\": [64, [1.0, 0.1]], \"o\": {\"a b\": \"c\", \"d\": {}}, \"n\": null, \"t\": \"1\", \"e\": \"\", \"on\": false}"
+#define NESTED                                                                                                         \
+    "{\"l\": [64, [1.0, 0.1]], \"o\": {\"a b\": \"c\", \"d\": {}}, \"n\": null, \"t\": \"1\", \"e\": \"\", \"on\": "   \
+    "false}"
 
 static Hy__TrialView *nested_trial(void)
 {

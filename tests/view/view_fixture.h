@@ -19,8 +19,7 @@
 
 static const struct hy_style bare = {.width = 0};
 static const struct hy_style ascii80 = {.width = 80, .height = 24, .terminal = true};
-static const struct hy_style fancy80 = {
-    .width = 80, .height = 24, .terminal = true, .color = true, .unicode = true};
+static const struct hy_style fancy80 = {.width = 80, .height = 24, .terminal = true, .color = true, .unicode = true};
 
 #define WORDS(...) ((char *[]){(char *)__VA_ARGS__, NULL})
 
@@ -47,8 +46,7 @@ static inline Hy__TrialView *trial(uint64_t number, const char *state, double va
     hy__trial_view__init(t);
     t->number = number;
     t->state = copy(state);
-    snprintf(text, sizeof text, "{\"lr\": 0.%02d, \"act\": \"%s\"}", (int)number,
-             number % 2 ? "relu" : "tanh");
+    snprintf(text, sizeof text, "{\"lr\": 0.%02d, \"act\": \"%s\"}", (int)number, number % 2 ? "relu" : "tanh");
     t->params = copy(text);
     t->has_value = isfinite(value);
     t->value = value;
@@ -84,8 +82,8 @@ static inline Hy__Update *update(size_t running, size_t ended)
     for (size_t i = 0; i < running; i++)
         u->running[u->n_running++] = trial(13 + i, "running", NAN, "");
     for (size_t i = 0; i < ended; i++)
-        u->ended[u->n_ended++] =
-            i ? trial(i + 1, "done", 0.5 + (double)i / 100, "") : trial(1, "failed", NAN, "exit status 1");
+        u->ended[u->n_ended++] = i ? trial(i + 1, "done", 0.5 + (double)i / 100, "")
+                                   : trial(1, "failed", NAN, "exit status 1");
     u->best = trial(7, "done", 0.9312, "");
     return u;
 }

@@ -5,9 +5,10 @@
  *
  *     hostile_agent PORT KEYFILE CASE
  *
- * It joins under the name of its case, with one slot, and prints "ready" when a trial was started on it (or, if the case
- * is about the first message, when it receives Welcome). After a line on standard input it sends the messages of its
- * case. It prints "gone" when the driver has dropped it; if the driver should not, it prints "sent" and leaves normally.
+ * It joins under the name of its case, with one slot, and prints "ready" when a trial was started on it (or, if the
+ * case is about the first message, when it receives Welcome). After a line on standard input it sends the messages of
+ * its case. It prints "gone" when the driver has dropped it; if the driver should not, it prints "sent" and leaves
+ * normally.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -170,8 +170,7 @@ static X509 *self_signed(EVP_PKEY **ret_key)
     X509_gmtime_adj(X509_getm_notBefore(x), 0);
     X509_gmtime_adj(X509_getm_notAfter(x), 3600);
     X509_set_pubkey(x, key);
-    X509_NAME_add_entry_by_txt(X509_get_subject_name(x), "CN", MBSTRING_ASC, (const uint8_t *)"agent-1", -1,
-                               -1, 0);
+    X509_NAME_add_entry_by_txt(X509_get_subject_name(x), "CN", MBSTRING_ASC, (const uint8_t *)"agent-1", -1, -1, 0);
     X509_set_issuer_name(x, X509_get_subject_name(x));
     assert_true(X509_sign(x, key, EVP_sha256()) > 0);
     *ret_key = key;
@@ -278,8 +277,7 @@ static int do_handshake(struct world *w, int fd, struct hy_tls *t)
     return rc;
 }
 
-static void connect_as(struct world *w, int fd, const char *identity, const uint8_t *key,
-                    const struct hy_buf *then)
+static void connect_as(struct world *w, int fd, const char *identity, const uint8_t *key, const struct hy_buf *then)
 {
     struct hy_tls_context *c = hy_tls_context_new();
     struct hy_tls *t = hy_tls_new_client(c, identity, key);
@@ -352,8 +350,7 @@ static void send_hello_and(struct world *w, int fd, const void *bytes, size_t n)
 static void send_malformed_message(struct world *w, int fd)
 {
     /* a control message of three invalid bytes */
-    send_hello_and(w, fd,
-                  "\x0f\x00\x00\x00\x01\x02\x00\x00\x00\x00\x00\x00\0\0\0\0\0\0\0\0\3\0\0\0\xff\xff\xff", 27);
+    send_hello_and(w, fd, "\x0f\x00\x00\x00\x01\x02\x00\x00\x00\x00\x00\x00\0\0\0\0\0\0\0\0\3\0\0\0\xff\xff\xff", 27);
 }
 
 static void send_half_a_frame(struct world *w, int fd)

@@ -13,7 +13,8 @@ static size_t count_links(const struct hy_net *net)
 {
     size_t n = 0;
 
-    hy_list_each(it, (struct hy_list *)&net->links) n++;
+    hy_list_each(it, (struct hy_list *)&net->links)
+        n++;
     return n;
 }
 
@@ -74,8 +75,7 @@ HY_TEST_WITH(test_refused_connections_do_not_fill_the_log_or_the_memory, NULL, l
 
 static const struct hy_link *link_with_tls(struct hy_net *net)
 {
-    hy_list_each(it, &net->pending_links)
-    {
+    hy_list_each(it, &net->pending_links) {
         const struct hy_link *l = hy_container(it, struct hy_link, pending);
 
         if (l->tls)

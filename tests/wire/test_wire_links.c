@@ -356,8 +356,7 @@ HY_TEST_WITH(test_listening_and_dialing_refuse_invalid_arguments, NULL, log_rest
     w.agent_count = 1;
     assert_int_equal(hy_net_listen(w.agents[0].net, "no address", 0, world_key_of, &w, &port, &err), -EINVAL);
     assert_non_null(strstr(err.text, "'no address' is not an address to listen on"));
-    assert_int_equal(hy_net_listen(w.agents[0].net, "127.0.0.1", w.port, world_key_of, &w, &port, &err),
-                     -EADDRINUSE);
+    assert_int_equal(hy_net_listen(w.agents[0].net, "127.0.0.1", w.port, world_key_of, &w, &port, &err), -EADDRINUSE);
     assert_non_null(strstr(err.text, "cannot listen on 127.0.0.1 port"));
     assert_int_equal(hy_net_listen(w.agents[0].net, "127.0.0.1", 0, world_key_of, &w, &port, &err), 0);
     assert_int_equal(hy_net_dial(w.agents[0].net, "", 1, "a", w.key, &p, &err), -EINVAL);

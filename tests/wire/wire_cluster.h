@@ -237,8 +237,8 @@ static inline void world_turn(struct world *w)
 }
 
 /* Runs the loop until the condition holds. */
-#define world_until(w, condition)                                                                            \
-    while (!(condition))                                                                                     \
+#define world_until(w, condition)                                                                                      \
+    while (!(condition))                                                                                               \
     world_turn(w)
 
 static inline int connect_raw(const struct world *w)

@@ -41,8 +41,7 @@ static int rm(void *arg, const char *url, struct hy_err *err)
     if (rc < 0)
         return rc;
     if (is_no_name(info.name))
-        return hy_err_set(err, -EINVAL, "%s is not removed; use the name of the directory, or remove its content",
-                          url);
+        return hy_err_set(err, -EINVAL, "%s is not removed; use the name of the directory, or remove its content", url);
     if (info.is_dir && !info.is_link && !r->recursive)
         return hy_err_set(err, -EISDIR, "%s is a directory; use rm -r to remove it and its content", url);
     rc = hy_fs_remove(url, r->recursive && !info.is_link, err);

@@ -445,8 +445,8 @@ static void say_column(struct inspection *l, const struct hy_column *c, const st
 static json_t *json_of_column(const struct hy_column *c, const struct stat_of *s)
 {
     return json_pack("{s:o, s:s, s:b, s:I, s:I, s:I}", "name", hy_json_text(c->name), "type", kinds[c->kind], "steps",
-                     c->has_steps, "records", (json_int_t)s->present, "least",
-                     (json_int_t)(s->present ? s->least : 0), "most", (json_int_t)s->most);
+                     c->has_steps, "records", (json_int_t)s->present, "least", (json_int_t)(s->present ? s->least : 0),
+                     "most", (json_int_t)s->most);
 }
 
 static int schema(const struct hy_args *args)

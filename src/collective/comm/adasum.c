@@ -89,23 +89,22 @@ static char *at(const struct adasum *x, char *vector, struct piece p)
 
 /* ---- two vectors ---------------------------------------------------------------------- */
 
-#define VECTORS(T)                                                                                           \
-    static struct products multiply_##T(const T *a, const T *b, size_t n) {                                  \
-        struct products sum = {0, 0, 0};                                                                     \
-                                                                                                             \
-        for (size_t i = 0; i < n; i++) {                                                                     \
-            sum.ab += (double)a[i] * (double)b[i];                                                           \
-            sum.aa += (double)a[i] * (double)a[i];                                                           \
-            sum.bb += (double)b[i] * (double)b[i];                                                           \
-        }                                                                                                    \
-        return sum;                                                                                          \
-    }                                                                                                        \
-                                                                                                             \
-    static void                                                                                              \
-    combine_##T(T *out, const T *a, const T *b, size_t n, double of_a, double of_b)                          \
-    {                                                                                                        \
-        for (size_t i = 0; i < n; i++)                                                                       \
-            out[i] = (T)(of_a * (double)a[i] + of_b * (double)b[i]);                                         \
+#define VECTORS(T)                                                                                                     \
+    static struct products multiply_##T(const T *a, const T *b, size_t n) {                                            \
+        struct products sum = {0, 0, 0};                                                                               \
+                                                                                                                       \
+        for (size_t i = 0; i < n; i++) {                                                                               \
+            sum.ab += (double)a[i] * (double)b[i];                                                                     \
+            sum.aa += (double)a[i] * (double)a[i];                                                                     \
+            sum.bb += (double)b[i] * (double)b[i];                                                                     \
+        }                                                                                                              \
+        return sum;                                                                                                    \
+    }                                                                                                                  \
+                                                                                                                       \
+    static void combine_##T(T *out, const T *a, const T *b, size_t n, double of_a, double of_b)                        \
+    {                                                                                                                  \
+        for (size_t i = 0; i < n; i++)                                                                                 \
+            out[i] = (T)(of_a * (double)a[i] + of_b * (double)b[i]);                                                   \
     }
 
 VECTORS(float)
@@ -149,8 +148,7 @@ static void multiply_tensors(const struct adasum *x, char *a, char *b, struct pi
         ret[t] = multiply(x, a, b, overlap(p, begin, x->tensors[t]));
 }
 
-static void combine_tensors(const struct adasum *x, char *a, char *b, struct piece p,
-                            const struct products *sums)
+static void combine_tensors(const struct adasum *x, char *a, char *b, struct piece p, const struct products *sums)
 {
     for (size_t t = 0, begin = 0; t < x->tensor_count; begin += x->tensors[t++])
         combine(x, a, b, overlap(p, begin, x->tensors[t]), &sums[t]);
@@ -159,8 +157,8 @@ static void combine_tensors(const struct adasum *x, char *a, char *b, struct pie
 /* ---- steps, which all members make together -------------------------------------------- */
 
 /* Exchanges `part` of each node with its partner at that level. */
-static int swap(struct adasum *x, unsigned level,
-                struct piece (*part)(const struct adasum *, unsigned, unsigned), void *sent, void *received)
+static int swap(struct adasum *x, unsigned level, struct piece (*part)(const struct adasum *, unsigned, unsigned),
+                void *sent, void *received)
 {
     for (unsigned i = 0; i < x->set->count; i++) {
         unsigned node = node_of(x, i);
@@ -277,8 +275,7 @@ static int walk(struct adasum *x)
 
 /* ---- interface ------------------------------------------------------------------------------ */
 
-static int prepare(struct adasum *x, struct hy_set *s, const size_t *counts, size_t tensor_count,
-                   enum hy_type type)
+static int prepare(struct adasum *x, struct hy_set *s, const size_t *counts, size_t tensor_count, enum hy_type type)
 {
     *x = (struct adasum){.set = s, .tensors = counts, .tensor_count = tensor_count};
     for (size_t t = 0; t < tensor_count; t++)
@@ -326,8 +323,8 @@ static void store_output(struct adasum *x, void *buf, enum hy_type type, double 
         hy_narrow(buf, (float *)x->mine, x->count, type);
 }
 
-int hy_set_adasum(struct hy_set *s, void *buf, const size_t *counts, size_t tensor_count, enum hy_type type,
-                  double pre, double post)
+int hy_set_adasum(struct hy_set *s, void *buf, const size_t *counts, size_t tensor_count, enum hy_type type, double pre,
+                  double post)
 {
     struct adasum x;
     int rc = s->comm->waiter.failed.code;

@@ -70,8 +70,8 @@ static int open_shm(struct hy_comm *c, const struct hy_comm_spec *spec, struct h
     if (count == 1)
         return 0;
     if (count > HY_LOCAL_MAX_RANKS)
-        return hy_err_set(err, -EINVAL, "%u ranks on one host: at most %u can share memory; use more hosts",
-                          count, HY_LOCAL_MAX_RANKS);
+        return hy_err_set(err, -EINVAL, "%u ranks on one host: at most %u can share memory; use more hosts", count,
+                          HY_LOCAL_MAX_RANKS);
     for (unsigned r = 0; r < c->size; r++)
         if (c->host[r] == c->host[c->rank])
             bells[c->local[r]] = spec->members[r].bell;

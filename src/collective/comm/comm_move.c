@@ -121,15 +121,13 @@ static int gather_here(struct gather *g, const void *in)
 }
 
 /* Appends to `list` the pieces of `host` that this lane transfers from or to `peer`. Returns the new length. */
-static size_t list_pieces(struct gather *g, struct hy_transfer *list, size_t length, unsigned host,
-                          unsigned peer)
+static size_t list_pieces(struct gather *g, struct hy_transfer *list, size_t length, unsigned host, unsigned peer)
 {
     for (unsigned p = g->set->place; p < g->set->count_of[host]; p += g->set->lanes) {
         unsigned i = hy_set_at(g->set, host, p);
 
         if (g->sizes[i])
-            list[length++] =
-                (struct hy_transfer){.peer = peer, .bytes = g->out + g->offsets[i], .n = g->sizes[i]};
+            list[length++] = (struct hy_transfer){.peer = peer, .bytes = g->out + g->offsets[i], .n = g->sizes[i]};
     }
     return length;
 }
@@ -325,7 +323,7 @@ int hy_set_alltoall(struct hy_set *s, const void *in, void *out, const size_t *m
 /* ---- pairwise exchange ----------------------------------------------------------------------------- */
 
 static int swap_remote(struct hy_set *s, unsigned partner, const void *sent, size_t sent_bytes, void *received,
-                    size_t received_bytes)
+                       size_t received_bytes)
 {
     unsigned peer = s->members[partner];
     const struct hy_transfer send = {.peer = peer, .bytes = (void *)sent, .n = sent_bytes};
@@ -335,8 +333,7 @@ static int swap_remote(struct hy_set *s, unsigned partner, const void *sent, siz
 }
 
 /* Pairs within this host: an alltoall with a sparse matrix. */
-static int swap_local(struct hy_set *s, const unsigned *partners, const size_t *bytes, const void *sent,
-                     void *received)
+static int swap_local(struct hy_set *s, const unsigned *partners, const size_t *bytes, const void *sent, void *received)
 {
     unsigned count = s->count_of[s->here], pairs = 0;
     hy_cleanup_free size_t *matrix = hy_calloc((size_t)count * count, sizeof *matrix);
@@ -354,8 +351,7 @@ static int swap_local(struct hy_set *s, const unsigned *partners, const size_t *
     return pairs ? hy_shm_alltoall(s->shm, sent, received, matrix) : 0;
 }
 
-int hy_set_swap(struct hy_set *s, const unsigned *partners, const size_t *bytes, const void *sent,
-                void *received)
+int hy_set_swap(struct hy_set *s, const unsigned *partners, const size_t *bytes, const void *sent, void *received)
 {
     unsigned partner = partners[s->index];
     int rc = 0;

@@ -39,8 +39,8 @@ struct hy_set {
     unsigned *host_of, *place_of;     /* by index */
     unsigned *by_host;                /* indices, by host, in order of place */
     unsigned *first_of, *count_of;    /* by host: start in by_host, count */
-    unsigned *lane;                   /* indices of the members of the lane of this rank, ascending; if place < lanes */
-    unsigned *peers;                  /* scratch: one rank per host */
+    unsigned *lane; /* indices of the members of the lane of this rank, ascending; if place < lanes */
+    unsigned *peers; /* scratch: one rank per host */
 };
 
 /* The member at that place of a host. */
@@ -67,7 +67,6 @@ int hy_comm_result(struct hy_comm *c, int rc);
  * Pairwise exchange: member i sends bytes[i] bytes to partners[i], whose partner is i; a member that is its own partner
  * sends nothing. Every member calls it with the same partners and bytes.
  */
-int hy_set_swap(struct hy_set *s, const unsigned *partners, const size_t *bytes, const void *sent,
-                void *received);
+int hy_set_swap(struct hy_set *s, const unsigned *partners, const size_t *bytes, const void *sent, void *received);
 
 #endif

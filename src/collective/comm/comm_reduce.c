@@ -29,8 +29,8 @@ static double average(const struct hy_set *s, enum hy_reduce op, double post)
 }
 
 /* The first and the last phase; the only member of a host just scales. */
-static int reduce_here(struct hy_set *s, const void *in, void *out, size_t count, enum hy_type type,
-                       enum hy_reduce op, double pre)
+static int reduce_here(struct hy_set *s, const void *in, void *out, size_t count, enum hy_type type, enum hy_reduce op,
+                       double pre)
 {
     if (s->shm)
         return hy_shm_reduce_slices(s->shm, in, out, count, type, op, pre, s->lanes);
@@ -63,9 +63,7 @@ static int reduce_lane(struct hy_set *s, void *out, size_t count, enum hy_type t
     if (!hy_set_is_in_lane(s))
         return 0;
     n = hy_slice(count, s->lanes, s->place, &begin);
-    return n ? hy_mesh_allreduce(s->comm->mesh, lane_peers(s), s->host_count, at(out, begin, type), n, type,
-                                 op)
-             : 0;
+    return n ? hy_mesh_allreduce(s->comm->mesh, lane_peers(s), s->host_count, at(out, begin, type), n, type, op) : 0;
 }
 
 static int allreduce_chunk(struct hy_set *s, const void *in, void *out, size_t count, enum hy_type type,
@@ -99,8 +97,8 @@ static int allreduce_levels(struct hy_set *s, const void *in, void *out, size_t 
     return rc;
 }
 
-int hy_set_allreduce(struct hy_set *s, const void *in, void *out, size_t count, enum hy_type type,
-                     enum hy_reduce op, double pre, double post)
+int hy_set_allreduce(struct hy_set *s, const void *in, void *out, size_t count, enum hy_type type, enum hy_reduce op,
+                     double pre, double post)
 {
     int rc = s->comm->waiter.failed.code;
 
@@ -133,8 +131,8 @@ int hy_set_allreduce_spans(struct hy_set *s, const struct hy_span *spans, size_t
     int rc = s->comm->waiter.failed.code;
 
     if (s->count > 1 && rc == 0)
-        return hy_comm_result(s->comm, hy_shm_allreduce_spans(s->shm, spans, span_count, type, op, pre,
-                                                              average(s, op, post)));
+        return hy_comm_result(s->comm,
+                              hy_shm_allreduce_spans(s->shm, spans, span_count, type, op, pre, average(s, op, post)));
     for (size_t i = 0; rc == 0 && i < span_count; i++)
         rc = hy_set_allreduce(s, spans[i].in, spans[i].out, spans[i].count, type, op, pre, post);
     return rc;
@@ -214,8 +212,7 @@ static const void *input_of(const struct scatter *x, const void *in, unsigned ho
     for (unsigned p = 0; p < x->set->count_of[host]; p++) {
         unsigned i = hy_set_at(x->set, host, p);
 
-        hy_scale(at(x->block, done, x->type), at_const(in, sum_of(x->counts, i), x->type), x->counts[i],
-                 x->type, 1);
+        hy_scale(at(x->block, done, x->type), at_const(in, sum_of(x->counts, i), x->type), x->counts[i], x->type, 1);
         done += x->counts[i];
     }
     return x->block;
@@ -251,8 +248,7 @@ static int scatter_lane(struct scatter *x)
         return 0;
     i = slice_of_host(x, s->here);
     n = hy_slice(block_size(x, s->here), s->lanes, s->place, &begin);
-    rc = hy_mesh_reducescatter(s->comm->mesh, lane_peers(s), s->host_count, x->lane, x->slices, x->type,
-                               x->op);
+    rc = hy_mesh_reducescatter(s->comm->mesh, lane_peers(s), s->host_count, x->lane, x->slices, x->type, x->op);
     if (rc == 0)
         hy_scale(at(x->block, begin, x->type), at(x->lane, sum_of(x->slices, i), x->type), n, x->type, 1);
     return rc;

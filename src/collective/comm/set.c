@@ -22,9 +22,7 @@ static int check_members(const struct hy_comm *c, const unsigned *members, unsig
                               members[i]);
         with_us |= members[i] == c->rank;
     }
-    return with_us ? 0
-                   : hy_err_set(err, -EINVAL, "rank %u is not a member of the process set that it opens",
-                                c->rank);
+    return with_us ? 0 : hy_err_set(err, -EINVAL, "rank %u is not a member of the process set that it opens", c->rank);
 }
 
 static struct hy_set *allocate(struct hy_comm *c, unsigned count)
@@ -108,8 +106,8 @@ static int open_shm(struct hy_set *s, unsigned slot)
     return hy_shm_set_open(s->comm->shm, slot, locals, count, &s->shm);
 }
 
-int hy_set_open(struct hy_comm *c, unsigned slot, const unsigned *members, unsigned count,
-                struct hy_set **ret, struct hy_err *err)
+int hy_set_open(struct hy_comm *c, unsigned slot, const unsigned *members, unsigned count, struct hy_set **ret,
+                struct hy_err *err)
 {
     struct hy_set *s;
     int rc = check_members(c, members, count, err);

@@ -25,7 +25,10 @@ void hy_negotiator_list_ranks(const struct hy_negotiator *c, const struct pendin
     at = (size_t)snprintf(text, size, "rank%s ", total == 1 ? "" : "s");
     for (unsigned i = 0; i < set->count && shown < 8 && at < size; i++)
         if (hy_negotiator_is_ready(c, m, i) == ready) {
-            at += (size_t)snprintf(text + at, size - at, "%s%u", shown == 0 ? "" : shown + 1 == total ? " and " : ", ",
+            at += (size_t)snprintf(text + at, size - at, "%s%u",
+                                   shown == 0           ? ""
+                                   : shown + 1 == total ? " and "
+                                                        : ", ",
                                    set->members[i]);
             shown++;
         }

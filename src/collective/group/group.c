@@ -166,8 +166,7 @@ static int check_op(const struct hy_request *r, struct hy_err *err)
     if (r->op == HY_ADASUM && (!is_float || r->kind != HY_ALLREDUCE))
         return hy_err_set(err, -EINVAL, "tensor '%s': Adasum is an allreduce of floating-point numbers", r->name);
     if (r->op == HY_AVERAGE && r->type == HY_BOOL)
-        return hy_err_set(err, -EINVAL, "tensor '%s': bool has no average; use Min, Max, Sum or Product",
-                          r->name);
+        return hy_err_set(err, -EINVAL, "tensor '%s': bool has no average; use Min, Max, Sum or Product", r->name);
     return 0;
 }
 
@@ -225,8 +224,7 @@ static int64_t enqueue(struct hy_group *g, struct work *w, struct hy_err *err)
     }
     w->key = key_of(g, w->request.set, w->request.name);
     if (hy_map_get(&g->by_key, w->key))
-        return hy_err_set(err, -EEXIST,
-                          "a request named '%s' is pending; wait for it, or use different names",
+        return hy_err_set(err, -EEXIST, "a request named '%s' is pending; wait for it, or use different names",
                           w->request.name);
     w->ticket = atomic_fetch_add(&last_ticket, 1) + 1;
     if (hy_map_put(&g->tickets, (uint64_t)w->ticket, w) < 0)

@@ -70,7 +70,7 @@ struct hy_group {
     atomic_bool asleep;               /* the thread sleeps and must be woken */
 
     pthread_mutex_t progress_lock;             /* of the thread that makes progress: guards the communicator and
-                                       * the fields at the end */
+                                    * the fields at the end */
     pthread_mutex_t lock;
     pthread_cond_t over;              /* signaled when a work is done */
     struct hy_map tickets, by_key;    /* struct work; by_key: those that are not done */

@@ -28,7 +28,10 @@ static const struct kind {
     {"mpirun", "OMPI_COMM_WORLD_RANK", {"OMPI_COMM_WORLD_SIZE"}, {"OMPI_COMM_WORLD_LOCAL_SIZE"}, {NULL}},
     {"mpirun", "MV2_COMM_WORLD_RANK", {"MV2_COMM_WORLD_SIZE"}, {"MV2_COMM_WORLD_LOCAL_SIZE"}, {NULL}},
     {"mpirun", "PMI_RANK", {"PMI_SIZE"}, {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"}, {NULL}},
-    {"srun", "SLURM_PROCID", {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}, {NULL},
+    {"srun",
+     "SLURM_PROCID",
+     {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"},
+     {NULL},
      {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}},
 };
 
@@ -55,8 +58,10 @@ static int number(const char *name, unsigned *ret, struct hy_err *err)
     uint64_t value;
 
     if (hy_parse_u64(getenv(name), &value) < 0 || value > HY_RANKS_MAX)
-        return hy_err_set(err, -EINVAL, "%s=%s is not a number of ranks from 0 to %u; unset it, or start the ranks by "
-                          "`hopyard train`", name, getenv(name), HY_RANKS_MAX);
+        return hy_err_set(err, -EINVAL,
+                          "%s=%s is not a number of ranks from 0 to %u; unset it, or start the ranks by "
+                          "`hopyard train`",
+                          name, getenv(name), HY_RANKS_MAX);
     *ret = (unsigned)value;
     return 0;
 }
@@ -93,7 +98,7 @@ static int parent_of(int pid, unsigned long long *ret_started)
     text = hy_file_read(path, &b) < 0 ? NULL : hy_buf_cstr(&b);
     after = text ? strrchr(text, ')') : NULL; /* the name may contain anything */
     if (!after || sscanf(after, ") %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                          &parent, ret_started) != 2)
+                         &parent, ret_started) != 2)
         return 0;
     return parent;
 }
@@ -176,8 +181,10 @@ static int read_kind(const struct kind *k, struct hy_launcher *l, struct hy_err 
     if (rc < 0 || l->size <= 1)
         return rc;
     if (l->rank >= l->size)
-        return hy_err_set(err, -EINVAL, "%s=%u and %s=%u: there is no such rank; unset them, or start the ranks by "
-                          "`hopyard train`", k->rank, l->rank, size, l->size);
+        return hy_err_set(err, -EINVAL,
+                          "%s=%u and %s=%u: there is no such rank; unset them, or start the ranks by "
+                          "`hopyard train`",
+                          k->rank, l->rank, size, l->size);
     rc = check_hosts(k, l, err);
     return rc < 0 ? rc : 1;
 }
@@ -198,7 +205,8 @@ int hy_launcher_find(struct hy_launcher *ret, struct hy_err *err)
         return 1;
     }
     if (variable("PMIX_RANK"))
-        return hy_err_set(err, -EINVAL, "PMIX_RANK is set, but no variable has the number of ranks; start them by "
+        return hy_err_set(err, -EINVAL,
+                          "PMIX_RANK is set, but no variable has the number of ranks; start them by "
                           "`hopyard train -np N python …`, or set PMI_RANK and PMI_SIZE");
     return 0;
 }

@@ -77,8 +77,9 @@ static int append_signature(const struct work *w, struct hy_buf *out)
         rc = hy_buf_append(out, scales, sizeof scales);
     for (size_t i = 0; rc == 0 && i < r->tensor_count; i++)
         rc = hy_buf_append(out, &w->tensors[i].dim_count, sizeof w->tensors[i].dim_count) ||
-             hy_buf_append(out, w->tensors[i].dims, w->tensors[i].dim_count * sizeof *w->tensors[i].dims)
-                 ? -ENOMEM : 0;
+                     hy_buf_append(out, w->tensors[i].dims, w->tensors[i].dim_count * sizeof *w->tensors[i].dims)
+                 ? -ENOMEM
+                 : 0;
     if (rc == 0)
         rc = hy_buf_append(out, w->splits, w->split_count * sizeof *w->splits);
     return rc < 0 ? rc : hy_buf_append(out, r->name, strlen(r->name));
@@ -233,8 +234,8 @@ static void cache_request(struct hy_group *g, const struct work *w, uint32_t id)
         return;
     r = hy_calloc(1, sizeof *r);
     if (r) {
-        *r = (struct cached_request){.id = id, .key = w->key, .size = signature.len,
-                                 .signature = hy_malloc(signature.len + 1)};
+        *r = (struct cached_request){
+            .id = id, .key = w->key, .size = signature.len, .signature = hy_malloc(signature.len + 1)};
         if (r->signature && hy_map_put(&g->by_id, id, r) == 0) {
             memcpy(r->signature, hy_buf_bytes(&signature), signature.len);
             if (hy_map_put(&g->cached_requests, r->key, r) == 0)
@@ -262,12 +263,12 @@ static struct work *find_work(struct hy_group *g, const Hy__Run *run)
 }
 
 static void record_timeline(struct hy_group *g, const struct work *w, const char *name, uint32_t kind, uint64_t bytes,
-                       int64_t begun)
+                            int64_t begun)
 {
     pthread_mutex_lock(&g->lock);
     if (g->timeline)
-        hy_timeline_request(g->timeline, name, hy_kind_name(kind), bytes, w && w->asked_us ? w->asked_us : begun,
-                            begun, hy_timeline_now());
+        hy_timeline_request(g->timeline, name, hy_kind_name(kind), bytes, w && w->asked_us ? w->asked_us : begun, begun,
+                            hy_timeline_now());
     pthread_mutex_unlock(&g->lock);
 }
 

@@ -8,8 +8,9 @@
 
 const char *hy_kind_name(uint32_t kind)
 {
-    static const char *const names[HY_KINDS] = {"allreduce", "allgather", "broadcast", "alltoall", "reducescatter",
-                                                "barrier", "join", "add_process_set", "remove_process_set"};
+    static const char *const names[HY_KINDS] = {"allreduce", "allgather",       "broadcast",
+                                                "alltoall",  "reducescatter",   "barrier",
+                                                "join",      "add_process_set", "remove_process_set"};
 
     return kind < HY_KINDS ? names[kind] : "?";
 }
@@ -80,8 +81,8 @@ bool hy_negotiator_is_mismatch(const struct pending_request *m, unsigned rank, c
                    m->first, hy_type_name(a->type), rank, hy_type_name(b->type));
     else if (a->n_tensors != b->n_tensors)
         hy_err_set(ret, -EBADMSG,
-                   "group '%s': ranks disagree on the number of tensors: rank %u has %zu, rank %u has %zu",
-                   a->name, m->first, a->n_tensors, rank, b->n_tensors);
+                   "group '%s': ranks disagree on the number of tensors: rank %u has %zu, rank %u has %zu", a->name,
+                   m->first, a->n_tensors, rank, b->n_tensors);
     else if ((i = first_shape_mismatch(a, b)) >= 0) {
         shape_text(a, (size_t)i, one, sizeof one);
         shape_text(b, (size_t)i, other, sizeof other);
@@ -99,8 +100,7 @@ bool hy_negotiator_is_mismatch(const struct pending_request *m, unsigned rank, c
                    "rank %u has %g and %g",
                    a->name, m->first, a->prescale, a->postscale, rank, b->prescale, b->postscale);
     else if (a->kind != HY_ALLTOALL && !is_same_array(a->splits, a->n_splits, b->splits, b->n_splits))
-        hy_err_set(ret, -EBADMSG, "%s: ranks %u and %u specify different ranks", hy_kind_name(a->kind), m->first,
-                   rank);
+        hy_err_set(ret, -EBADMSG, "%s: ranks %u and %u specify different ranks", hy_kind_name(a->kind), m->first, rank);
     else
         return false;
     return true;

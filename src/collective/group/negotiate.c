@@ -157,10 +157,15 @@ static struct pending_request *add_pending(struct hy_negotiator *c, uint64_t key
 
     if (!m)
         return NULL;
-    *m = (struct pending_request){.key = key, .id = known_id(c, key, ask), .ask = ask, .first = rank, .since = now,
-                         .deadlocked_since = -1, .warn_at = now + c->stall_limits.warn_ms,
-                         .warned_after = c->stall_limits.warn_ms,
-                         .table_width = table_width(c, ask)};
+    *m = (struct pending_request){.key = key,
+                                  .id = known_id(c, key, ask),
+                                  .ask = ask,
+                                  .first = rank,
+                                  .since = now,
+                                  .deadlocked_since = -1,
+                                  .warn_at = now + c->stall_limits.warn_ms,
+                                  .warned_after = c->stall_limits.warn_ms,
+                                  .table_width = table_width(c, ask)};
     hy_list_init(&m->link);
     m->asked = hy_calloc(members, sizeof *m->asked);
     m->table = m->table_width ? hy_calloc(members * m->table_width, sizeof *m->table) : NULL;
@@ -299,7 +304,8 @@ static bool deserves_id(struct hy_negotiator *c, const struct pending_request *m
 {
     return !m->id && c->known_count < HY_NEGOTIATOR_IDS_MAX && m->own && !hy_map_get(&c->known_keys, m->key) &&
            (m->ask->kind == HY_ALLREDUCE || m->ask->kind == HY_BROADCAST || m->ask->kind == HY_REDUCESCATTER ||
-            m->ask->kind == HY_BARRIER) && was_seen_before(c, m);
+            m->ask->kind == HY_BARRIER) &&
+           was_seen_before(c, m);
 }
 
 static void assign_id(struct hy_negotiator *c, struct pending_request *m)
@@ -410,8 +416,8 @@ static bool find_obstacle(const struct hy_negotiator *c, const Hy__Ask *ask, uin
 
         if (r->left) {
             hy_err_set(ret, -ECONNABORTED,
-                       "'%s' (%s): rank %u has left the group: its program has called shutdown or ended",
-                       ask->name, hy_kind_name(ask->kind), set->members[i]);
+                       "'%s' (%s): rank %u has left the group: its program has called shutdown or ended", ask->name,
+                       hy_kind_name(ask->kind), set->members[i]);
             *ret_missed = set->members[i] + 1;
             return true;
         }

@@ -50,7 +50,7 @@ void hy_negotiator_set_stall_limits(struct hy_negotiator *c, const struct hy_sta
 
 /* Handles a message of a rank. 0; -EPROTO: an invalid message; -ENOMEM. After an error only _free may be called. */
 int hy_negotiator_receive(struct hy_negotiator *c, unsigned rank, const Hy__FromRank *message, int64_t now_ms,
-                    struct hy_err *err);
+                          struct hy_err *err);
 /* Checks for deadlocks and stalls. Returns when to call it again at the latest, or -1: nothing is pending. */
 int64_t hy_negotiator_tick(struct hy_negotiator *c, int64_t now_ms);
 

@@ -173,8 +173,8 @@ static int allocate(const struct order *o, size_t tensor, int64_t rows, void **r
     memcpy(dims, t->dims, sizeof dims);
     dims[0] = rows;
     *ret = o->w->request.allocate(o->w->request.arg, tensor, dims, t->dim_count, bytes);
-    return *ret ? 0 : hy_err_set(o->err, -ENOMEM, "'%s': no memory for a result of %zu bytes", o->w->request.name,
-                                 bytes);
+    return *ret ? 0
+                : hy_err_set(o->err, -ENOMEM, "'%s': no memory for a result of %zu bytes", o->w->request.name, bytes);
 }
 
 static int gather_tensor(const struct order *o, size_t tensor, size_t *sizes, size_t *offsets)
@@ -398,8 +398,9 @@ static int perform(const struct order *o, uint32_t answer)
 
 static size_t table_size(const struct order *o)
 {
-    return o->kind == HY_ALLGATHER ? o->tensor_count * o->set->count
-           : o->kind == HY_ALLTOALL ? (size_t)o->set->count * o->set->count : 0;
+    return o->kind == HY_ALLGATHER  ? o->tensor_count * o->set->count
+           : o->kind == HY_ALLTOALL ? (size_t)o->set->count * o->set->count
+                                    : 0;
 }
 
 int hy_group_perform(struct hy_group *g, struct work *w, const Hy__Ask *ask, const Hy__Run *run, int64_t *ret_result,

@@ -180,10 +180,10 @@ bool hy_pmi_is_offered(void)
 /* The library is not unloaded: its threads may still run after finalization. */
 static int exchange(struct exchange *x)
 {
-    static const char *const pmix_names[] = {"PMIx_Init", "PMIx_Put", "PMIx_Commit", "PMIx_Fence",
-                                             "PMIx_Get", "PMIx_Finalize", "PMIx_Error_string"};
-    static const char *const pmi2_names[] = {"PMI2_Init", "PMI2_Job_GetId", "PMI2_KVS_Put",
-                                             "PMI2_KVS_Fence", "PMI2_KVS_Get", "PMI2_Finalize"};
+    static const char *const pmix_names[] = {"PMIx_Init", "PMIx_Put",      "PMIx_Commit",      "PMIx_Fence",
+                                             "PMIx_Get",  "PMIx_Finalize", "PMIx_Error_string"};
+    static const char *const pmi2_names[] = {"PMI2_Init",      "PMI2_Job_GetId", "PMI2_KVS_Put",
+                                             "PMI2_KVS_Fence", "PMI2_KVS_Get",   "PMI2_Finalize"};
     const char *name = has_pmix() ? "libpmix.so.2" : "libpmi2.so.0";
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     struct pmix pmix;

@@ -239,8 +239,8 @@ static void request_short_slices(void)
         int32_t nice;
         uint32_t priority;
         uint64_t runtime, deadline, period;
-    } attributes = {.size = sizeof attributes, .policy = SCHED_OTHER, .nice = getpriority(PRIO_PROCESS, 0),
-                    .runtime = SLICE_NS};
+    } attributes = {
+        .size = sizeof attributes, .policy = SCHED_OTHER, .nice = getpriority(PRIO_PROCESS, 0), .runtime = SLICE_NS};
 
     (void)syscall(SYS_sched_setattr, 0, &attributes, 0);
 }

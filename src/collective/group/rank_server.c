@@ -302,7 +302,8 @@ static const char *join(struct server *s, struct conn *c, int rank, const Hy__Gr
     char why[100];
 
     if (strlen(join->bell) >= sizeof c->bell || strlen(join->host) >= sizeof c->host || c->addresses ||
-        strlen(join->shared) >= sizeof c->shared || join->port > UINT16_MAX || join->n_addresses > HY_RANK_ADDRESSES_LIMIT)
+        strlen(join->shared) >= sizeof c->shared || join->port > UINT16_MAX ||
+        join->n_addresses > HY_RANK_ADDRESSES_LIMIT)
         return "invalid request to join a group";
     if (is_joined_by_another(old, c, join->process))
         return "another process of this rank is in the group already: call init in one of them only";

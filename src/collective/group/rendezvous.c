@@ -195,7 +195,8 @@ static int join_timeout(const struct hy_rendezvous *r, struct hy_err *err)
 {
     const struct hy_launcher *l = &r->launcher;
 
-    return hy_err_set(err, -ETIMEDOUT, "not all of the %u ranks that %s has started have called init within %d s; "
+    return hy_err_set(err, -ETIMEDOUT,
+                      "not all of the %u ranks that %s has started have called init within %d s; "
                       "start all ranks by one `%s`, or by `hopyard train -np %u python …`",
                       l->size, l->name, JOIN_TIMEOUT_MS / 1000, l->name, l->size);
 }
@@ -419,8 +420,11 @@ static int open_comm(struct hy_rendezvous *r, struct local_member *p, struct hy_
     rc = take_shared(r, roster, &shared, err);
     if (rc < 0)
         return rc;
-    spec = (struct hy_comm_spec){.rank = roster->rank, .size = (unsigned)roster->n_members, .members = members,
-                                 .shm_fd = shared, .listen_fd = p->listen_fd,
+    spec = (struct hy_comm_spec){.rank = roster->rank,
+                                 .size = (unsigned)roster->n_members,
+                                 .members = members,
+                                 .shm_fd = shared,
+                                 .listen_fd = p->listen_fd,
                                  .waiter = {.bell = p->bell, .watch_fd = r->agent.fd, .check = check, .arg = r}};
     if (r->launcher.is_spread)
         hy_endpoint_mesh_key(&endpoint, r->generation, spec.key);
@@ -462,8 +466,8 @@ static int join(struct hy_rendezvous *r, const char *path, struct hy_comm **ret_
 static int join_alone(struct hy_comm **ret_comm, struct hy_err *err)
 {
     static const struct hy_comm_member me = {.bell = ""};
-    const struct hy_comm_spec spec = {.size = 1, .members = &me, .shm_fd = -1, .listen_fd = -1,
-                                      .waiter = {.bell = -1, .watch_fd = -1}};
+    const struct hy_comm_spec spec = {
+        .size = 1, .members = &me, .shm_fd = -1, .listen_fd = -1, .waiter = {.bell = -1, .watch_fd = -1}};
 
     return hy_comm_open(&spec, ret_comm, err);
 }

@@ -132,8 +132,9 @@ void hy_timeline_request(struct hy_timeline *t, const char *name, const char *ki
     upper(kind, what, sizeof what);
     put(t, "{\"ph\":\"X\",\"name\":\"NEGOTIATE_%s\",\"pid\":%u,\"tid\":%zu,\"ts\":%" PRId64 ",\"dur\":%" PRId64 "}",
         what, t->rank, (size_t)lane, asked_us, begun_us - asked_us);
-    put(t, "{\"ph\":\"X\",\"name\":\"%s\",\"pid\":%u,\"tid\":%zu,\"ts\":%" PRId64 ",\"dur\":%" PRId64
-           ",\"args\":{\"bytes\":%" PRIu64 "}}",
+    put(t,
+        "{\"ph\":\"X\",\"name\":\"%s\",\"pid\":%u,\"tid\":%zu,\"ts\":%" PRId64 ",\"dur\":%" PRId64
+        ",\"args\":{\"bytes\":%" PRIu64 "}}",
         what, t->rank, (size_t)lane, begun_us, over_us - begun_us, bytes);
     flush(t);
 }
@@ -173,8 +174,7 @@ int hy_timeline_open(const char *path, unsigned rank, bool mark_cycles, struct h
     t->path = path_of(path, rank);
     t->fd = t->path ? HY_SYS(open(t->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) : -1;
     if (t->fd < 0) {
-        rc = t->path ? hy_err_sys(err, -errno, "cannot write the timeline '%s'", t->path)
-                     : hy_err_oom(err);
+        rc = t->path ? hy_err_sys(err, -errno, "cannot write the timeline '%s'", t->path) : hy_err_oom(err);
         free(t->path);
         free(t);
         return rc;

@@ -38,8 +38,8 @@ static void await(struct hy_handshake *h, size_t n)
 void hy_handshake_dial(struct hy_handshake *h, const uint8_t *key, uint32_t rank, uint32_t size, uint32_t peer,
                        uint32_t channel, const uint8_t nonce[HY_HANDSHAKE_NONCE])
 {
-    *h = (struct hy_handshake){
-        .peer = peer, .channel = channel, .key = key, .rank = rank, .size = size, .dialer = true};
+    *h =
+        (struct hy_handshake){.peer = peer, .channel = channel, .key = key, .rank = rank, .size = size, .dialer = true};
     memcpy(h->hello, magic, MAGIC_SIZE);
     hy_put_le(h->hello + 8, rank, 4);
     hy_put_le(h->hello + 12, peer, 4);
@@ -50,8 +50,8 @@ void hy_handshake_dial(struct hy_handshake *h, const uint8_t *key, uint32_t rank
     await(h, HY_CHALLENGE_SIZE);
 }
 
-void hy_handshake_accept(struct hy_handshake *h, const uint8_t *key, uint32_t rank, uint32_t size,
-                         uint32_t channels, const uint8_t nonce[HY_HANDSHAKE_NONCE])
+void hy_handshake_accept(struct hy_handshake *h, const uint8_t *key, uint32_t rank, uint32_t size, uint32_t channels,
+                         const uint8_t nonce[HY_HANDSHAKE_NONCE])
 {
     *h = (struct hy_handshake){.key = key, .rank = rank, .size = size, .channels = channels};
     memcpy(h->nonce, nonce, HY_HANDSHAKE_NONCE);
@@ -67,8 +67,7 @@ static int on_hello(struct hy_handshake *h)
     h->peer = (uint32_t)hy_get_le(h->hello + 8, 4);
     h->channel = (uint32_t)hy_get_le(h->hello + 20, 4);
     if (memcmp(h->hello, magic, MAGIC_SIZE) != 0 || hy_get_le(h->hello + 12, 4) != h->rank ||
-        hy_get_le(h->hello + 16, 4) != h->size || h->peer <= h->rank || h->peer >= h->size ||
-        h->channel >= h->channels)
+        hy_get_le(h->hello + 16, 4) != h->size || h->peer <= h->rank || h->peer >= h->size || h->channel >= h->channels)
         return -EPROTO;
     h->greeted = true;
     sign(h, false, h->nonce, mac);

@@ -42,8 +42,8 @@ struct hy_handshake {
 void hy_handshake_dial(struct hy_handshake *h, const uint8_t *key, uint32_t rank, uint32_t size, uint32_t peer,
                        uint32_t channel, const uint8_t nonce[HY_HANDSHAKE_NONCE]);
 /* Accepts any higher rank below `size`, and any channel below `channels`. */
-void hy_handshake_accept(struct hy_handshake *h, const uint8_t *key, uint32_t rank, uint32_t size,
-                         uint32_t channels, const uint8_t nonce[HY_HANDSHAKE_NONCE]);
+void hy_handshake_accept(struct hy_handshake *h, const uint8_t *key, uint32_t rank, uint32_t size, uint32_t channels,
+                         const uint8_t nonce[HY_HANDSHAKE_NONCE]);
 
 /* How many bytes it can take now; further bytes do not belong to the handshake. */
 size_t hy_handshake_needed(const struct hy_handshake *h);

@@ -113,8 +113,8 @@ void hy_mesh_peer_failed(struct hy_mesh *m, unsigned peer, int code)
         return;
     if (is_timeout(code)) {
         hy_err_set(&m->broken, -ETIMEDOUT,
-                   "rank %u at %s has not responded for %d s: its machine or the network is down", peer,
-                   link->where, HY_MESH_TIMEOUT_MS / 1000);
+                   "rank %u at %s has not responded for %d s: its machine or the network is down", peer, link->where,
+                   HY_MESH_TIMEOUT_MS / 1000);
         return;
     }
     if (code != -ECONNRESET && code != -EPIPE) {
@@ -290,8 +290,7 @@ int hy_mesh_open(int listen_fd, unsigned rank, unsigned size, const struct hy_me
     int rc;
 
     if (size == 0 || size > HY_RANKS_MAX || rank >= size)
-        return hy_err_set(err, -EINVAL, "invalid rank %u of %u: a group has 1 to %u ranks", rank, size,
-                          HY_RANKS_MAX);
+        return hy_err_set(err, -EINVAL, "invalid rank %u of %u: a group has 1 to %u ranks", rank, size, HY_RANKS_MAX);
     m = mesh_new(rank, size, waiter);
     rc = m ? make_links(m, size, peers) : -ENOMEM;
     if (rc == 0)

@@ -129,8 +129,7 @@ static void close_connection(struct hy_mesh *m, struct connection *c)
 
 void hy_mesh_free_closed(struct hy_mesh *m)
 {
-    hy_list_each(it, &m->closed)
-    {
+    hy_list_each(it, &m->closed) {
         struct connection *c = hy_container(it, struct connection, place);
 
         hy_list_remove(&c->place);
@@ -143,8 +142,7 @@ void hy_mesh_free_closed(struct hy_mesh *m)
 
 static void dial_free(struct hy_mesh *m, struct hy_mesh_dial *d)
 {
-    hy_list_each(it, &m->outgoing)
-    {
+    hy_list_each(it, &m->outgoing) {
         struct connection *c = hy_container(it, struct connection, place);
 
         if (c->stream == d->stream)
@@ -559,8 +557,7 @@ void hy_mesh_on_listener(struct hy_mesh *m, struct hy_watch *watch, uint32_t eve
 
 static void expire(struct hy_mesh *m, struct hy_list *list, int64_t now)
 {
-    hy_list_each(it, list)
-    {
+    hy_list_each(it, list) {
         struct connection *c = hy_container(it, struct connection, place);
 
         if (c->stream && c->connected) /* connected: keepalive detects a dead machine */
@@ -581,8 +578,7 @@ void hy_mesh_on_timer(struct hy_mesh *m)
     m->timer_at = HY_NO_TIMER;
     expire(m, &m->incoming, now);
     expire(m, &m->outgoing, now);
-    hy_list_each(it, &m->dials)
-    {
+    hy_list_each(it, &m->dials) {
         struct hy_mesh_dial *d = hy_container(it, struct hy_mesh_dial, place);
 
         if (d->next_at > now)
@@ -596,7 +592,9 @@ void hy_mesh_on_timer(struct hy_mesh *m)
 
 void hy_mesh_drop_all(struct hy_mesh *m)
 {
-    hy_list_each(it, &m->dials) dial_free(m, hy_container(it, struct hy_mesh_dial, place));
-    hy_list_each(it, &m->incoming) close_connection(m, hy_container(it, struct connection, place));
+    hy_list_each(it, &m->dials)
+        dial_free(m, hy_container(it, struct hy_mesh_dial, place));
+    hy_list_each(it, &m->incoming)
+        close_connection(m, hy_container(it, struct connection, place));
     hy_mesh_free_closed(m);
 }

@@ -177,8 +177,7 @@ static bool move_all(struct hy_mesh *m, struct hy_work *work)
 {
     bool any = false;
 
-    hy_list_each(it, &m->active)
-    {
+    hy_list_each(it, &m->active) {
         struct hy_mesh_stream *s = hy_container(it, struct hy_mesh_stream, active);
 
         if (s->fd < 0)
@@ -193,8 +192,7 @@ static bool move_all(struct hy_mesh *m, struct hy_work *work)
 
 static void forget_flows(struct hy_mesh *m)
 {
-    hy_list_each(it, &m->active)
-    {
+    hy_list_each(it, &m->active) {
         struct hy_mesh_stream *s = hy_container(it, struct hy_mesh_stream, active);
 
         s->sending = s->receiving = NULL;

@@ -140,8 +140,7 @@ static void reduce_segment(struct sliced *s, size_t segment)
     size_t n = s->slice_bytes - begin < s->segment ? s->slice_bytes - begin : s->segment;
 
     for (unsigned i = 0; i < s->count; i++)
-        s->sources[i] =
-            i == s->me ? s->slice + begin : ring_of(s, i) + segment % HY_MESH_SEGMENTS_AHEAD * s->segment;
+        s->sources[i] = i == s->me ? s->slice + begin : ring_of(s, i) + segment % HY_MESH_SEGMENTS_AHEAD * s->segment;
     hy_reduce(s->slice + begin, s->sources, s->count, n / s->type_size, s->type, s->op);
 }
 
@@ -187,8 +186,14 @@ static int reduce_sliced(struct hy_mesh *m, const unsigned *peers, unsigned coun
 {
     hy_cleanup_free struct peer_flows *flows = hy_calloc(count, sizeof *flows);
     hy_cleanup_free const void **sources = hy_calloc(count, sizeof *sources);
-    struct sliced s = {.work.step = step_sliced, .count = count, .me = index_of(m, peers, count), .flows = flows,
-                       .sources = sources, .type = type, .op = op, .type_size = hy_type_size(type),
+    struct sliced s = {.work.step = step_sliced,
+                       .count = count,
+                       .me = index_of(m, peers, count),
+                       .flows = flows,
+                       .sources = sources,
+                       .type = type,
+                       .op = op,
+                       .type_size = hy_type_size(type),
                        .room = HY_MESH_SEGMENTS_AHEAD};
     size_t most = 0, at = 0;
 
@@ -234,8 +239,13 @@ int hy_mesh_allreduce(struct hy_mesh *m, const unsigned *peers, unsigned count, 
     if (count < 2 || elements == 0)
         return 0;
     if (bytes <= HY_MESH_WHOLE_MAX) {
-        struct whole w = {.m = m, .buf = buf, .other = hy_mesh_scratch(m, bytes), .bytes = bytes,
-                          .elements = elements, .type = type, .op = op};
+        struct whole w = {.m = m,
+                          .buf = buf,
+                          .other = hy_mesh_scratch(m, bytes),
+                          .bytes = bytes,
+                          .elements = elements,
+                          .type = type,
+                          .op = op};
 
         return w.other ? allreduce_whole(&w, peers, count, index_of(m, peers, count)) : -ENOMEM;
     }

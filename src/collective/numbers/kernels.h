@@ -30,9 +30,8 @@ extern const struct hy_kernels hy_kernels_avx2; /* x86 only; ask first: */
 const struct hy_kernels *hy_kernels_wide(void); /* NULL: this processor has not got what they need */
 
 /* hy_reduce and hy_scale with these loops. */
-void hy_reduce_by(const struct hy_kernels *k, void *out, const void *const *sources, size_t source_count,
-                  size_t count, enum hy_type type, enum hy_reduce op);
-void hy_scale_by(const struct hy_kernels *k, void *out, const void *in, size_t count, enum hy_type type,
-                 double factor);
+void hy_reduce_by(const struct hy_kernels *k, void *out, const void *const *sources, size_t source_count, size_t count,
+                  enum hy_type type, enum hy_reduce op);
+void hy_scale_by(const struct hy_kernels *k, void *out, const void *in, size_t count, enum hy_type type, double factor);
 
 #endif

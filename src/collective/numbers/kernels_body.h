@@ -30,18 +30,18 @@ typedef int64_t any_int64_t ANYWHERE;
 typedef float any_float ANYWHERE;
 typedef double any_double ANYWHERE;
 
-#define PAIR(name, T, expression)                                                                            \
-    KERNEL static void name(void *to, const void *left, const void *right, size_t count)                     \
-    {                                                                                                        \
-        any_##T *out = to;                                                                                   \
-        const any_##T *lefts = left, *rights = right;                                                        \
-                                                                                                             \
-        EACH_ALONE for (size_t i = 0; i < count; i++)                                                        \
-        {                                                                                                    \
-            T a = lefts[i], b = rights[i];                                                                   \
-                                                                                                             \
-            out[i] = (T)(expression);                                                                        \
-        }                                                                                                    \
+#define PAIR(name, T, expression)                                                                                      \
+    KERNEL static void name(void *to, const void *left, const void *right, size_t count)                               \
+    {                                                                                                                  \
+        any_##T *out = to;                                                                                             \
+        const any_##T *lefts = left, *rights = right;                                                                  \
+                                                                                                                       \
+        EACH_ALONE for (size_t i = 0; i < count; i++)                                                                  \
+        {                                                                                                              \
+            T a = lefts[i], b = rights[i];                                                                             \
+                                                                                                                       \
+            out[i] = (T)(expression);                                                                                  \
+        }                                                                                                              \
     }
 
 /* Integers wrap around; so sums and products of signed ones are those of unsigned ones. */
@@ -85,14 +85,14 @@ PAIR(or_bool, uint8_t, (a | b) != 0)
 PAIR(and_bool, uint8_t, (a != 0) & (b != 0))
 
 /* By a factor of the same type: what Horovod does, so that results are the same to the last bit. */
-#define SCALE(name, T)                                                                                       \
-    KERNEL static void name(void *to, const void *from, size_t count, double factor)                         \
-    {                                                                                                        \
-        any_##T *out = to;                                                                                   \
-        const any_##T *in = from;                                                                            \
-        const T by = (T)factor;                                                                              \
-                                                                                                             \
-        EACH_ALONE for (size_t i = 0; i < count; i++) out[i] = in[i] * by;                                   \
+#define SCALE(name, T)                                                                                                 \
+    KERNEL static void name(void *to, const void *from, size_t count, double factor)                                   \
+    {                                                                                                                  \
+        any_##T *out = to;                                                                                             \
+        const any_##T *in = from;                                                                                      \
+        const T by = (T)factor;                                                                                        \
+                                                                                                                       \
+        EACH_ALONE for (size_t i = 0; i < count; i++) out[i] = in[i] * by;                                             \
     }
 
 SCALE(scale_f32, float)
@@ -127,7 +127,7 @@ KERNEL static void narrow_bf16(void *to, const float *in, size_t count)
 
 /* ---- the table ----------------------------------------------------------------------- */
 
-#define ROW(sum, min, max, product)                                                                          \
+#define ROW(sum, min, max, product)                                                                                    \
     {[HY_SUM] = sum, [HY_AVERAGE] = sum, [HY_MIN] = min, [HY_MAX] = max, [HY_PRODUCT] = product}
 
 const struct hy_kernels KERNELS = {

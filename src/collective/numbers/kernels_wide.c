@@ -26,9 +26,8 @@ KERNEL static void narrow_f16(void *to, const float *in, size_t count)
     size_t i = 0;
 
     for (; i + 8 <= count; i += 8)
-        _mm_storeu_si128(
-            (__m128i *)(out + 2 * i),
-            _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+        _mm_storeu_si128((__m128i *)(out + 2 * i),
+                         _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
     for (; i < count; i++)
         hy_f16_narrow(out + 2 * i, in[i]);
 }

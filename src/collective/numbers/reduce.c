@@ -30,8 +30,8 @@ static const struct hy_kernels *kernels(void)
 /* ---- reductions ------------------------------------------------------------------- */
 
 /* Three and more: what is between is kept aside, since `out` may be a source that is still to come. */
-static void reduce_block(hy_pair pair, char *out, const void *const *sources, size_t source_count,
-                         size_t offset, size_t count)
+static void reduce_block(hy_pair pair, char *out, const void *const *sources, size_t source_count, size_t offset,
+                         size_t count)
 {
     _Alignas(64) char sum[BLOCK_BYTES];
     size_t i = 2;
@@ -42,16 +42,16 @@ static void reduce_block(hy_pair pair, char *out, const void *const *sources, si
     pair(out + offset, sum, at(sources[i], offset), count);
 }
 
-static void reduce_many(hy_pair pair, char *out, const void *const *sources, size_t source_count,
-                        size_t bytes, size_t element)
+static void reduce_many(hy_pair pair, char *out, const void *const *sources, size_t source_count, size_t bytes,
+                        size_t element)
 {
     for (size_t done = 0; done < bytes; done += BLOCK_BYTES)
         reduce_block(pair, out, sources, source_count, done, smaller(BLOCK_BYTES, bytes - done) / element);
 }
 
 /* float16 and bfloat16: in float32, rounded once at the end. */
-static void reduce_halves(const struct hy_kernels *k, char *out, const void *const *sources,
-                          size_t source_count, size_t count, enum hy_type type, enum hy_reduce op)
+static void reduce_halves(const struct hy_kernels *k, char *out, const void *const *sources, size_t source_count,
+                          size_t count, enum hy_type type, enum hy_reduce op)
 {
     _Alignas(64) float sum[BLOCK_FLOATS], next[BLOCK_FLOATS];
 
@@ -66,8 +66,8 @@ static void reduce_halves(const struct hy_kernels *k, char *out, const void *con
     }
 }
 
-void hy_reduce_by(const struct hy_kernels *k, void *out, const void *const *sources, size_t source_count,
-                  size_t count, enum hy_type type, enum hy_reduce op)
+void hy_reduce_by(const struct hy_kernels *k, void *out, const void *const *sources, size_t source_count, size_t count,
+                  enum hy_type type, enum hy_reduce op)
 {
     size_t element = hy_type_size(type);
 
@@ -93,8 +93,8 @@ void hy_reduce(void *out, const void *const *sources, size_t source_count, size_
 
 /* ---- scaling ------------------------------------------------------------------------ */
 
-static void scale_halves(const struct hy_kernels *k, char *out, const char *in, size_t count,
-                         enum hy_type type, double factor)
+static void scale_halves(const struct hy_kernels *k, char *out, const char *in, size_t count, enum hy_type type,
+                         double factor)
 {
     _Alignas(64) float block[BLOCK_FLOATS];
 
@@ -118,20 +118,20 @@ static int64_t divisor(double factor)
 }
 
 /* Integers; `R` holds every T exactly, `W` is 64 bits wide. What would be past T's end is its end. */
-#define SCALE_INTEGER(T, R, W, low, high)                                                                    \
-    static void scale_##T(char *out, const char *in, size_t count, double factor)                            \
-    {                                                                                                        \
-        W n = (W)divisor(factor);                                                                            \
-                                                                                                             \
-        for (size_t i = 0; i < count; i++) {                                                                 \
-            T x;                                                                                             \
-            R scaled;                                                                                        \
-                                                                                                             \
-            memcpy(&x, in + i * sizeof x, sizeof x);                                                         \
-            scaled = (R)x * (R)factor;                                                                       \
-            x = n ? (T)((W)x / n) : scaled > (R)(low) ? scaled < (R)(high) ? (T)scaled : (high) : (low);     \
-            memcpy(out + i * sizeof x, &x, sizeof x);                                                        \
-        }                                                                                                    \
+#define SCALE_INTEGER(T, R, W, low, high)                                                                              \
+    static void scale_##T(char *out, const char *in, size_t count, double factor)                                      \
+    {                                                                                                                  \
+        W n = (W)divisor(factor);                                                                                      \
+                                                                                                                       \
+        for (size_t i = 0; i < count; i++) {                                                                           \
+            T x;                                                                                                       \
+            R scaled;                                                                                                  \
+                                                                                                                       \
+            memcpy(&x, in + i * sizeof x, sizeof x);                                                                   \
+            scaled = (R)x * (R)factor;                                                                                 \
+            x = n ? (T)((W)x / n) : scaled > (R)(low) ? scaled < (R)(high) ? (T)scaled : (high) : (low);               \
+            memcpy(out + i * sizeof x, &x, sizeof x);                                                                  \
+        }                                                                                                              \
     }
 
 SCALE_INTEGER(uint8_t, double, uint64_t, 0, UINT8_MAX)
@@ -148,8 +148,7 @@ static void (*const scale_integers[HY_TYPES])(char *out, const char *in, size_t 
     [HY_U32] = scale_uint32_t, [HY_I32] = scale_int32_t, [HY_U64] = scale_uint64_t, [HY_I64] = scale_int64_t,
 };
 
-void hy_scale_by(const struct hy_kernels *k, void *out, const void *in, size_t count, enum hy_type type,
-                 double factor)
+void hy_scale_by(const struct hy_kernels *k, void *out, const void *in, size_t count, enum hy_type type, double factor)
 {
     if (!count)
         return;

@@ -5,10 +5,9 @@ static const struct {
     const char *name;
     size_t size;
 } types[HY_TYPES] = {
-    [HY_U8] = {"uint8", 1},      [HY_I8] = {"int8", 1},     [HY_U16] = {"uint16", 2},
-    [HY_I16] = {"int16", 2},     [HY_U32] = {"uint32", 4},  [HY_I32] = {"int32", 4},
-    [HY_U64] = {"uint64", 8},    [HY_I64] = {"int64", 8},   [HY_F16] = {"float16", 2},
-    [HY_BF16] = {"bfloat16", 2}, [HY_F32] = {"float32", 4}, [HY_F64] = {"float64", 8},
+    [HY_U8] = {"uint8", 1},    [HY_I8] = {"int8", 1},       [HY_U16] = {"uint16", 2},  [HY_I16] = {"int16", 2},
+    [HY_U32] = {"uint32", 4},  [HY_I32] = {"int32", 4},     [HY_U64] = {"uint64", 8},  [HY_I64] = {"int64", 8},
+    [HY_F16] = {"float16", 2}, [HY_BF16] = {"bfloat16", 2}, [HY_F32] = {"float32", 4}, [HY_F64] = {"float64", 8},
     [HY_BOOL] = {"bool", 1},
 };
 

@@ -7,8 +7,19 @@
 #include <stdint.h>
 
 enum hy_type {
-    HY_U8, HY_I8, HY_U16, HY_I16, HY_U32, HY_I32, HY_U64, HY_I64,
-    HY_F16, HY_BF16, HY_F32, HY_F64, HY_BOOL,
+    HY_U8,
+    HY_I8,
+    HY_U16,
+    HY_I16,
+    HY_U32,
+    HY_I32,
+    HY_U64,
+    HY_I64,
+    HY_F16,
+    HY_BF16,
+    HY_F32,
+    HY_F64,
+    HY_BOOL,
     HY_TYPES
 };
 

@@ -6,10 +6,8 @@
 
 static const struct hy_choice choices[] = {
     /* members, bytes, way, segment, ahead, results past the caches */
-    {2, 12 << 20, HY_DIRECT, 64 << 10, 1, false},
-    {2, SIZE_MAX, HY_DIRECT, 64 << 10, 1, true},
-    {UINT32_MAX, 8 << 10, HY_DIRECT, 64 << 10, 1, false},
-    {UINT32_MAX, 12 << 20, HY_SLICES, 64 << 10, 2, false},
+    {2, 12 << 20, HY_DIRECT, 64 << 10, 1, false},         {2, SIZE_MAX, HY_DIRECT, 64 << 10, 1, true},
+    {UINT32_MAX, 8 << 10, HY_DIRECT, 64 << 10, 1, false}, {UINT32_MAX, 12 << 20, HY_SLICES, 64 << 10, 2, false},
     {UINT32_MAX, SIZE_MAX, HY_SLICES, 64 << 10, 2, true},
 };
 

@@ -88,8 +88,7 @@ static bool is_crowded(unsigned local_count)
 {
     cpu_set_t processors;
 
-    return sched_getaffinity(0, sizeof processors, &processors) == 0 &&
-           local_count > (unsigned)CPU_COUNT(&processors);
+    return sched_getaffinity(0, sizeof processors, &processors) == 0 && local_count > (unsigned)CPU_COUNT(&processors);
 }
 
 static int map_head(struct hy_shm *s, int fd, struct hy_err *err)
@@ -184,7 +183,7 @@ void hy_set_wake(struct hy_shm_set *set)
 
 /* The pipe between the first rank and another one, in one direction, and its buffer. */
 static struct hy_shm_pipe *find_pipe(struct hy_shm *s, unsigned peer, bool writing, uint64_t **ret_moved,
-                                 uint8_t **ret_bytes)
+                                     uint8_t **ret_bytes)
 {
     unsigned other = s->local ? s->local : peer;
     unsigned to_first = writing == (s->local != 0);

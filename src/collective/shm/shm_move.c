@@ -73,7 +73,9 @@ int hy_shm_broadcast(struct hy_shm_set *set, void *bytes, size_t n, unsigned roo
 {
     struct movement m = {
         .job = {.kind = &broadcast, .one_posts = true, .poster = root},
-        .out = bytes, .each = hy_smaller(hy_move_choice()->segment, set->slot_bytes), .sizes = &n,
+        .out = bytes,
+        .each = hy_smaller(hy_move_choice()->segment, set->slot_bytes),
+        .sizes = &n,
     };
 
     m.job.step_bytes = hy_smaller(n, m.each);
@@ -118,8 +120,11 @@ int hy_shm_allgather(struct hy_shm_set *set, const void *in, void *out, const si
 {
     struct movement m = {
         .job = {.kind = &gather},
-        .in = in, .out = out, .each = hy_smaller(hy_move_choice()->segment, set->slot_bytes),
-        .sizes = sizes, .offsets = offsets,
+        .in = in,
+        .out = out,
+        .each = hy_smaller(hy_move_choice()->segment, set->slot_bytes),
+        .sizes = sizes,
+        .offsets = offsets,
     };
     uint8_t *own = m.out + offsets[set->index];
 
@@ -200,7 +205,10 @@ int hy_shm_alltoall(struct hy_shm_set *set, const void *in, void *out, const siz
 {
     struct movement m = {
         .job = {.kind = &alltoall, .set = set},
-        .in = in, .out = out, .each = set->slot_bytes / set->count & ~63ul, .matrix = matrix,
+        .in = in,
+        .out = out,
+        .each = set->slot_bytes / set->count & ~63ul,
+        .matrix = matrix,
     };
 
     copy_own(&m, set);

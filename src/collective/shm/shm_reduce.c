@@ -261,10 +261,18 @@ static int allreduce_by(struct hy_shm_set *set, const struct hy_span *spans, siz
     size_t size = hy_type_size(type), each = hy_smaller(choice->segment, set->slot_bytes) / size;
     struct reduction r = {
         .job = {.kind = choice->way == HY_DIRECT ? &direct : &slices,
-                .steps = hy_steps_for(count, each), .ahead = choice->ahead,
+                .steps = hy_steps_for(count, each),
+                .ahead = choice->ahead,
                 .step_bytes = hy_smaller(count, each) * size},
-        .spans = spans, .count = count, .size = size, .each = each, .type = type, .op = op,
-        .pre = pre, .post = post, .stream_out = choice->stream_out,
+        .spans = spans,
+        .count = count,
+        .size = size,
+        .each = each,
+        .type = type,
+        .op = op,
+        .pre = pre,
+        .post = post,
+        .stream_out = choice->stream_out,
     };
     int rc = hy_set_run(set, &r.job);
 
@@ -322,8 +330,10 @@ static void scatter_take(struct hy_job *job, size_t step)
     struct reduction *r = (struct reduction *)job;
     unsigned index = job->set->index;
     const uint8_t *sources[HY_LOCAL_MAX_RANKS];
-    struct lot lot = {.sources = sources, .own = r->in + step * r->each * r->size,
-                      .count = piece(r->counts[index], r->each, step), .out = r->out + step * r->each * r->size};
+    struct lot lot = {.sources = sources,
+                      .own = r->in + step * r->each * r->size,
+                      .count = piece(r->counts[index], r->each, step),
+                      .out = r->out + step * r->each * r->size};
 
     for (unsigned i = 0; i < index; i++)
         lot.own += r->counts[i] * r->size;
@@ -349,9 +359,18 @@ int hy_shm_reducescatter(struct hy_shm_set *set, const void *in, void *out, cons
 {
     size_t size = hy_type_size(type), each = (set->slot_bytes / set->count & ~63ul) / size;
     struct reduction r = {
-        .job = {.kind = &scatter, .steps = hy_steps_for(largest(counts, set->count), each), .ahead = 1,
+        .job = {.kind = &scatter,
+                .steps = hy_steps_for(largest(counts, set->count), each),
+                .ahead = 1,
                 .step_bytes = 0}, /* unequal parts tell nothing about its pace */
-        .in = in, .out = out, .size = size, .each = each, .type = type, .op = op, .pre = pre, .post = post,
+        .in = in,
+        .out = out,
+        .size = size,
+        .each = each,
+        .type = type,
+        .op = op,
+        .pre = pre,
+        .post = post,
         .counts = counts,
     };
 

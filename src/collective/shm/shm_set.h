@@ -70,7 +70,7 @@ struct hy_shm {
     struct hy_shm_head *head;
     uint8_t *pipe_bytes;
     uint64_t moved[HY_LOCAL_MAX_RANKS][2]; /* bytes by this rank, per pipe; the copy in shared memory is not trusted */
-    bool counted;                          /* in head->sleepers */
+    bool counted; /* in head->sleepers */
     struct hy_patience patience;
     char bells[HY_LOCAL_MAX_RANKS][HY_BELL_MAX];
 };
@@ -78,7 +78,7 @@ struct hy_shm {
 /* Whether the readers of this member's slots are on cores with another cache, as last measured. */
 struct hy_pace {
     bool far;
-    bool suspect;        /* one probe was slow; a second one shows whether it was only interrupted */
+    bool suspect; /* one probe was slow; a second one shows whether it was only interrupted */
     uint64_t next_probe; /* step */
 };
 
@@ -88,13 +88,13 @@ struct hy_shm_set {
     unsigned members[HY_LOCAL_MAX_RANKS];
     struct hy_region *region;
     size_t region_bytes, slot_bytes, slot_stride;
-    unsigned ring;               /* slots of each member */
-    bool swaps;                  /* two members: they change slots after each round */
-    uint64_t step;               /* the next one */
-    uint64_t room;               /* steps below this are done by all members, as of the last check */
+    unsigned ring; /* slots of each member */
+    bool swaps; /* two members: they change slots after each round */
+    uint64_t step; /* the next one */
+    uint64_t room; /* steps below this are done by all members, as of the last check */
     struct hy_pace pace;
-    size_t stream_from;          /* bytes: results above go past the caches */
-    uint8_t *scratch, *scaled;   /* HY_BLOCK bytes each, aligned to a line */
+    size_t stream_from; /* bytes: results above go past the caches */
+    uint8_t *scratch, *scaled; /* HY_BLOCK bytes each, aligned to a line */
 };
 
 /* A mapping of a part of the memfd; NULL and errno. */
@@ -126,12 +126,12 @@ struct hy_job {
     const struct hy_job_kind *kind;
     struct hy_shm_set *set;
     size_t steps;
-    unsigned ahead;       /* steps posted before one is taken, so that others do not wait for this member */
-    size_t step_bytes;    /* approximate bytes posted in the first step */
-    bool one_posts;       /* only the member `poster` posts */
+    unsigned ahead; /* steps posted before one is taken, so that others do not wait for this member */
+    size_t step_bytes; /* approximate bytes posted in the first step */
+    bool one_posts; /* only the member `poster` posts */
     unsigned poster;
-    uint64_t first;       /* set by hy_set_run: the set's number of the first step */
-    bool stream_slots;    /* set by hy_set_run: post with non-temporal stores */
+    uint64_t first; /* set by hy_set_run: the set's number of the first step */
+    bool stream_slots; /* set by hy_set_run: post with non-temporal stores */
 };
 
 int hy_set_run(struct hy_shm_set *set, struct hy_job *job);

@@ -145,8 +145,8 @@ static int connect_to(struct hy_hdfs_datanode **ret, struct hy_hdfs_cluster *c, 
 
     if (!d)
         return hy_err_set(err, -ENOMEM, "out of memory for a connection to a DataNode");
-    rc = hy_hdfs_sock_connect(&d->sock, host_of(c, id), id->xferport,
-                         timeout_ms < CONNECT_MS ? timeout_ms : CONNECT_MS, timeout_ms, err);
+    rc = hy_hdfs_sock_connect(&d->sock, host_of(c, id), id->xferport, timeout_ms < CONNECT_MS ? timeout_ms : CONNECT_MS,
+                              timeout_ms, err);
     if (rc < 0)
         hy_err_wrap(err, "DataNode");
     else
@@ -265,7 +265,8 @@ int hy_hdfs_datanode_response(struct hy_hdfs_datanode *d, Hdfs__BlockOpResponse 
     int rc = hy_hdfs_datanode_receive(d, &hdfs__block_op_response__descriptor, &response);
 
     if (rc == -ECONNRESET && d->may_insist && !d->is_reused)
-        return hy_err_set(err, rc, "the DataNode %s closed the connection; if it requires authentication, set"
+        return hy_err_set(err, rc,
+                          "the DataNode %s closed the connection; if it requires authentication, set"
                           " dfs.data.transfer.protection in hdfs-site.xml (in $HADOOP_CONF_DIR)",
                           hy_hdfs_datanode_name(d->id, name, sizeof(name)));
     if (rc < 0)
@@ -308,8 +309,13 @@ int hy_hdfs_datanode_visible_length(struct hy_hdfs_cluster *c, const Hdfs__Datan
 {
     uint8_t client_id[HY_HDFS_RPC_CLIENT_ID_SIZE];
     const struct hy_hdfs_rpc_peer peer = {
-        .host = host_of(c, id), .port = id->ipcport, .protocol = PROTOCOL, .user = c->user, .client_id = client_id,
-        .conf = c->conf, .token = token && token->identifier.len ? token : NULL,
+        .host = host_of(c, id),
+        .port = id->ipcport,
+        .protocol = PROTOCOL,
+        .user = c->user,
+        .client_id = client_id,
+        .conf = c->conf,
+        .token = token && token->identifier.len ? token : NULL,
         .principal = "dfs.datanode.kerberos.principal",
     };
     Hdfs__GetReplicaVisibleLengthRequest request = HDFS__GET_REPLICA_VISIBLE_LENGTH_REQUEST__INIT;

@@ -178,7 +178,7 @@ static int set_up(struct hy_hdfs_pipeline *p, Hdfs__OpWriteBlock__Stage stage, u
     if (b->n_locs == 0)
         return hy_err_set(err, -ENODATA, "the NameNode listed no DataNode for a block of %s", p->file.path);
     rc = hy_hdfs_datanode_open(&p->dn, p->file.cluster, b->locs[0]->id, b->blocktoken, true,
-                    FIRST_NODE_MS + EACH_NODE_MS * (int)b->n_locs, err);
+                               FIRST_NODE_MS + EACH_NODE_MS * (int)b->n_locs, err);
     if (rc < 0)
         return rc;
     rc = send_request(p, stage, new_stamp);
@@ -231,8 +231,7 @@ static int on_ack(struct hy_hdfs_pipeline *p, const Hdfs__PipelineAck *ack, stru
         return rc;
     o = hy_list_empty(&p->sent) ? NULL : hy_container(p->sent.next, struct hy_hdfs_out_packet, link);
     if (!o || o->head.number != ack->seqno)
-        return hy_err_set(err, -EPROTO, "a DataNode acknowledged packet %lld out of order",
-                          (long long)ack->seqno);
+        return hy_err_set(err, -EPROTO, "a DataNode acknowledged packet %lld out of order", (long long)ack->seqno);
     on_acked(p, o);
     return 0;
 }
@@ -372,8 +371,8 @@ static int remove_failed(struct hy_hdfs_pipeline *p, int bad, struct hy_err *err
 /* Hadoop's policy DEFAULT. */
 static bool should_replace(const struct hy_hdfs_pipeline *p)
 {
-    const char *policy =
-        hy_hdfs_conf_get(p->file.cluster->conf, "dfs.client.block.write.replace-datanode-on-failure.policy");
+    const char *policy = hy_hdfs_conf_get(p->file.cluster->conf,
+                                          "dfs.client.block.write.replace-datanode-on-failure.policy");
     const size_t left = p->block->n_locs, replication = p->file.replication;
 
     if (policy && strcmp(policy, "NEVER") == 0)
@@ -513,8 +512,10 @@ static int recover(struct hy_hdfs_pipeline *p, struct hy_err *err)
         if (rc == 0 && !is_closing)
             replace_lost(p);
         if (rc == 0)
-            rc = renew(p, is_closing ? HDFS__OP_WRITE_BLOCK__STAGE__PIPELINE_CLOSE_RECOVERY
-                                     : HDFS__OP_WRITE_BLOCK__STAGE__PIPELINE_SETUP_STREAMING_RECOVERY, err);
+            rc = renew(p,
+                       is_closing ? HDFS__OP_WRITE_BLOCK__STAGE__PIPELINE_CLOSE_RECOVERY
+                                  : HDFS__OP_WRITE_BLOCK__STAGE__PIPELINE_SETUP_STREAMING_RECOVERY,
+                       err);
         if (rc < 0)
             return rc;
         if (is_closing) { /* the recovery has finished the block */

@@ -73,8 +73,8 @@ struct hy_hdfs_striped_reader *hy_hdfs_striped_reader_new(struct hy_hdfs_cluster
     s->cluster = c;
     s->timeout_ms = timeout_ms;
     if (set_up(s, policy) < 0) {
-        hy_err_set(err, -ENOTSUP, "its erasure coding policy %u%s%s is not supported (only XOR and RS are)",
-                   policy->id, policy->name ? ", " : "", policy->name ? policy->name : "");
+        hy_err_set(err, -ENOTSUP, "its erasure coding policy %u%s%s is not supported (only XOR and RS are)", policy->id,
+                   policy->name ? ", " : "", policy->name ? policy->name : "");
         free(s);
         return NULL;
     }
@@ -138,8 +138,13 @@ static int read_unit(struct hy_hdfs_striped_reader *s, struct unit *u, uint8_t *
         hy_hdfs_block_reader_close(hy_take(u->reader));
     if (!u->reader) {
         const struct hy_hdfs_block_request want = {
-            .cluster = s->cluster, .block = &u->block, .token = u->token, .node = u->node, .from = at,
-            .to = u->block.numbytes, .timeout_ms = s->timeout_ms,
+            .cluster = s->cluster,
+            .block = &u->block,
+            .token = u->token,
+            .node = u->node,
+            .from = at,
+            .to = u->block.numbytes,
+            .timeout_ms = s->timeout_ms,
         };
 
         got = hy_hdfs_block_reader_open(&u->reader, &want, err);
@@ -191,7 +196,8 @@ static int recover(struct hy_hdfs_striped_reader *s, unsigned lost, uint8_t *int
     }
     rc = hy_hdfs_ec_recover(&s->code, units, lost, into, n);
     return rc < 0 ? hy_err_set(err, rc, "only %u of the %u required units of a block group can be read", count,
-                               s->code.data) : 0;
+                               s->code.data)
+                  : 0;
 }
 
 int64_t hy_hdfs_striped_reader_read(struct hy_hdfs_striped_reader *s, const Hdfs__LocatedBlock *group, void *into,

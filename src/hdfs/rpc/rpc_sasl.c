@@ -155,8 +155,10 @@ static int server_principal(const Hdfs__RpcSasl__Auth *auth, const struct hy_hdf
     snprintf(key, sizeof(key), "%s.pattern", peer->principal);
     pattern = setting(peer, key);
     if (!pattern && !expected)
-        return hy_err_set(err, -EINVAL, "its expected principal is unknown: set %s in hdfs-site.xml (in"
-                          " $HADOOP_CONF_DIR)", peer->principal);
+        return hy_err_set(err, -EINVAL,
+                          "its expected principal is unknown: set %s in hdfs-site.xml (in"
+                          " $HADOOP_CONF_DIR)",
+                          peer->principal);
     if (pattern ? !hy_fs_glob_matches(pattern, name) : !matches_principal(expected, auth, sock, peer->host))
         return hy_err_set(err, -EACCES, "its principal is %s, but %s%s is %s", name, peer->principal,
                           pattern ? ".pattern" : "", pattern ? pattern : expected);
@@ -172,8 +174,10 @@ static struct hy_hdfs_sasl *digest_from_token(const Hdfs__Token *t, const Hdfs__
     hy_cleanup_free char *user = hy_hdfs_base64(t->identifier.data, t->identifier.len);
     hy_cleanup_free char *password = hy_hdfs_base64(t->password.data, t->password.len);
     const struct hy_hdfs_digest_login login = {
-        .user = user, .password = password,
-        .protocol = auth->protocol ? auth->protocol : "", .server = auth->serverid ? auth->serverid : "",
+        .user = user,
+        .password = password,
+        .protocol = auth->protocol ? auth->protocol : "",
+        .server = auth->serverid ? auth->serverid : "",
     };
 
     return user && password ? hy_hdfs_sasl_digest_new(&login, qops) : NULL;
@@ -214,7 +218,8 @@ static int start_simple(struct exchange *x, struct hy_err *err)
     x->method = HY_HDFS_AUTH_SIMPLE;
     if (x->credentials->has_kerberos &&
         !hy_hdfs_conf_bool(x->peer->conf, "ipc.client.fallback-to-simple-auth-allowed", false))
-        return hy_err_set(err, -EACCES, "it has no authentication (SIMPLE), but hadoop.security.authentication is"
+        return hy_err_set(err, -EACCES,
+                          "it has no authentication (SIMPLE), but hadoop.security.authentication is"
                           " kerberos here; set ipc.client.fallback-to-simple-auth-allowed to true to allow that");
     return 0;
 }
@@ -233,8 +238,8 @@ static int no_common_method(const struct exchange *x, const Hdfs__RpcSasl *m, st
                  m->auths[i]->method);
     return hy_err_set(err, -EACCES, "it requires one of %s, and there is %s", methods,
                       x->credentials->has_kerberos ? "no token for it in $HADOOP_TOKEN_FILE_LOCATION"
-                                             : "only a token; set hadoop.security.authentication to kerberos in"
-                                               " core-site.xml (in $HADOOP_CONF_DIR) to use a ticket");
+                                                   : "only a token; set hadoop.security.authentication to kerberos in"
+                                                     " core-site.xml (in $HADOOP_CONF_DIR) to use a ticket");
 }
 
 /* The first of the server's methods that we support. */

@@ -82,7 +82,8 @@ struct hy_hdfs_aes *hy_hdfs_aes_new(const uint8_t *key, size_t n, const uint8_t 
 
     pthread_once(&once, load);
     if (!has_evp) {
-        hy_err_set(err, -ELIBACC, "AES encryption of data needs the library libcrypto.so.3: install OpenSSL (libssl3),"
+        hy_err_set(err, -ELIBACC,
+                   "AES encryption of data needs the library libcrypto.so.3: install OpenSSL (libssl3),"
                    " or leave dfs.encrypt.data.transfer.cipher.suites empty");
         return NULL;
     }

@@ -83,7 +83,8 @@ int hy_hdfs_sasl_negotiate_qop(struct hy_hdfs_sasl *s, unsigned offered, struct 
         return 0;
     for (size_t i = 0; i < s->qops.count; i++)
         wanted |= s->qops.all[i];
-    return hy_err_set(err, -EACCES, "its protection is %s, ours is %s; set hadoop.rpc.protection and"
+    return hy_err_set(err, -EACCES,
+                      "its protection is %s, ours is %s; set hadoop.rpc.protection and"
                       " dfs.data.transfer.protection to the values of the cluster",
                       names_of(offered, theirs, sizeof(theirs)), names_of(wanted, ours, sizeof(ours)));
 }

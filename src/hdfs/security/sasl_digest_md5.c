@@ -348,7 +348,8 @@ static int respond(struct digest *d, const struct hy_hdfs_digest_challenge *c, s
     if (rc < 0)
         return rc;
     if (d->base.qop == HY_HDFS_QOP_PRIVACY && !c->has_rc4)
-        return hy_err_set(err, -ENOTSUP, "the server's ciphers for privacy (DIGEST-MD5) do not include rc4, the one"
+        return hy_err_set(err, -ENOTSUP,
+                          "the server's ciphers for privacy (DIGEST-MD5) do not include rc4, the one"
                           " that hopyard supports");
     if (d->base.qop != HY_HDFS_QOP_AUTH && c->max < MAXBUF_MIN)
         return hy_err_set(err, -EPROTO, "the server accepts messages of at most %u bytes only", c->max);
@@ -384,7 +385,8 @@ static int digest_step(struct hy_hdfs_sasl *s, const uint8_t *challenge, size_t 
     if (!d->has_responded)
         return respond(d, &c, response, err);
     if (!is_same(c.rspauth, d->expected, sizeof(c.rspauth)))
-        return hy_err_set(err, -EACCES, "the server did not prove that it knows the token's password; it may be an"
+        return hy_err_set(err, -EACCES,
+                          "the server did not prove that it knows the token's password; it may be an"
                           " impostor");
     s->is_done = true;
     return 0;

@@ -45,10 +45,14 @@ static void load(void)
         const char *name;
         void *to;
     } entries[] = {
-        {"gss_import_name", &gss.import_name},         {"gss_release_name", &gss.release_name},
-        {"gss_init_sec_context", &gss.init_sec_context}, {"gss_delete_sec_context", &gss.delete_sec_context},
-        {"gss_wrap", &gss.wrap},                       {"gss_unwrap", &gss.unwrap},
-        {"gss_wrap_size_limit", &gss.wrap_size_limit}, {"gss_release_buffer", &gss.release_buffer},
+        {"gss_import_name", &gss.import_name},
+        {"gss_release_name", &gss.release_name},
+        {"gss_init_sec_context", &gss.init_sec_context},
+        {"gss_delete_sec_context", &gss.delete_sec_context},
+        {"gss_wrap", &gss.wrap},
+        {"gss_unwrap", &gss.unwrap},
+        {"gss_wrap_size_limit", &gss.wrap_size_limit},
+        {"gss_release_buffer", &gss.release_buffer},
         {"gss_display_status", &gss.display_status},
     };
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL); /* never closed */
@@ -133,7 +137,7 @@ static int append_and_release(struct gss_buffer *made, struct hy_buf *out)
 static int build_context(struct gssapi *g, struct gss_buffer *in, struct hy_buf *response, struct hy_err *err)
 {
     const uint32_t flags_requested = GSS_MUTUAL | GSS_REPLAY | GSS_SEQUENCE | GSS_INTEG |
-                            (hy_hdfs_qops_has(&g->base.qops, HY_HDFS_QOP_PRIVACY) ? (uint32_t)GSS_CONF : 0);
+                                     (hy_hdfs_qops_has(&g->base.qops, HY_HDFS_QOP_PRIVACY) ? (uint32_t)GSS_CONF : 0);
     struct gss_buffer out = {0};
     uint32_t minor, flags = 0;
     const uint32_t major = gss.init_sec_context(&minor, NULL, &g->context, g->server, &kerberos, flags_requested, 0,

@@ -36,7 +36,7 @@ static struct hy_hdfs_security_layer *new(void)
 
 struct hy_hdfs_security_layer *hy_hdfs_security_layer_sasl_new(struct hy_hdfs_sasl *sasl)
 {
-    struct hy_hdfs_security_layer *s = new();
+    struct hy_hdfs_security_layer *s = new ();
 
     if (s)
         s->sasl = sasl;
@@ -45,7 +45,7 @@ struct hy_hdfs_security_layer *hy_hdfs_security_layer_sasl_new(struct hy_hdfs_sa
 
 struct hy_hdfs_security_layer *hy_hdfs_security_layer_aes_new(struct hy_hdfs_aes *in, struct hy_hdfs_aes *out)
 {
-    struct hy_hdfs_security_layer *s = new();
+    struct hy_hdfs_security_layer *s = new ();
 
     if (s) {
         s->aes_in = in;

@@ -160,8 +160,7 @@ int hy_hdfs_tokens_parse(const uint8_t *bytes, size_t n, const char *name, struc
     if (n < 5 || memcmp(bytes, "HDTS", 4) != 0)
         return hy_err_set(err, -EINVAL, "%s is not a Hadoop token file", name);
     if (bytes[4] > 1)
-        return hy_err_set(err, -EINVAL, "%s is a token file of version %d; only 0 and 1 are supported", name,
-                          bytes[4]);
+        return hy_err_set(err, -EINVAL, "%s is a token file of version %d; only 0 and 1 are supported", name, bytes[4]);
     rc = (bytes[4] ? parse_protobuf : parse_writable)((struct rest){.at = bytes + 5, .n = n - 5}, &t);
     if (rc == 0) {
         *ret = t;
