@@ -157,24 +157,3 @@ int hy_driver_resume(const char *project, int64_t run, const char *address, stru
     snprintf(number, sizeof number, "%lld", (long long)run);
     return start_driver(argv, NULL, 0, -1, &run, err);
 }
-
-/* ---- how a run is resumed -------------------------------------------------------------- */
-
-Hy__Resume hy_run_resume(const Hy__RunSpec *spec)
-{
-    if (!spec)
-        return HY__RESUME__BY_PROGRAM;
-    if (spec->fed || spec->shared)
-        return HY__RESUME__NEVER;
-    return *spec->engine && !*spec->master ? HY__RESUME__BY_SESSION : HY__RESUME__BY_PROGRAM;
-}
-
-const char *hy_resume_clause(Hy__Resume how, int64_t run, const char *before, const char *after, char *buf, size_t n)
-{
-    *buf = '\0';
-    if (how == HY__RESUME__BY_SESSION)
-        snprintf(buf, n, "%sexperiment.resume(%lld, spark=spark)%s", before, (long long)run, after);
-    else if (how != HY__RESUME__NEVER)
-        snprintf(buf, n, "%shopyard resume %lld%s", before, (long long)run, after);
-    return buf;
-}

@@ -12,6 +12,7 @@
  */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -206,4 +207,25 @@ int hy_run_restore(struct driver *d, struct hy_err *err)
     if (rc == 0)
         rc = end_interrupted(d, err);
     return rc == 0 ? queue_all(d, err) : rc;
+}
+
+/* ---- how a run is resumed -------------------------------------------------------------- */
+
+Hy__Resume hy_run_resume(const Hy__RunSpec *spec)
+{
+    if (!spec)
+        return HY__RESUME__BY_PROGRAM;
+    if (spec->fed || spec->shared)
+        return HY__RESUME__NEVER;
+    return *spec->engine && !*spec->master ? HY__RESUME__BY_SESSION : HY__RESUME__BY_PROGRAM;
+}
+
+const char *hy_resume_clause(Hy__Resume how, int64_t run, const char *before, const char *after, char *buf, size_t n)
+{
+    *buf = '\0';
+    if (how == HY__RESUME__BY_SESSION)
+        snprintf(buf, n, "%sexperiment.resume(%lld, spark=spark)%s", before, (long long)run, after);
+    else if (how != HY__RESUME__NEVER)
+        snprintf(buf, n, "%shopyard resume %lld%s", before, (long long)run, after);
+    return buf;
 }

@@ -93,7 +93,8 @@ def test_json_in_a_string_is_parsed():
     for text in (json.dumps(values), json.dumps(values, ensure_ascii=False, indent=1)):
         got = drawn(Grid({"x": text}), "x")
         assert repr(got) == repr(values)
-    with pytest.raises(hopyard.Error, match=r"'x' is not a valid JSON list: at byte 5, before 'b\]', a value is missing"):
+    error = r"'x' is not a valid JSON list: at byte 5, before 'b\]', a value is missing"
+    with pytest.raises(hopyard.Error, match=error):
         Grid({"x": "[1, b]"})
 
 
