@@ -336,7 +336,7 @@ def test_damage_and_what_does_not_fit_is_said(notebook: Notebook, tmp_path: Path
         "codec": "invalid codec 'snappy'",
         "type": "invalid recordType 'Table'",
         "nothing": f"{tmp_path}/nothing does not exist",
-        "pattern": f"{tmp_path}/no* matches nothing",
+        "pattern": f"{tmp_path}/no* matches no files",
     }.items():
         assert words in said[name], said[name]
     assert not (tmp_path / "x").exists()

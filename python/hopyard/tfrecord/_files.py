@@ -80,7 +80,7 @@ def find_parts(paths: list[str], home: str) -> list[tuple[str, Values]]:
         url = resolve(path, home)
         named = _hopyard.glob(url) if re.search(r"[*?\[{]", url) and not exists(url) else [url]
         if not named:
-            raise FileNotFound(2, f"{url} matches nothing", url)
+            raise FileNotFound(2, f"{url} matches no files", url)
         for place in named:
             found += _below(place, {}) if _hopyard.stat(place).is_dir else [(place, {})]
     _check_alike(found)
