@@ -118,7 +118,7 @@ def test_what_cannot_be_is_said(yard: Yard, tmp_path: Path) -> None:
     for words, said in (
         (["count", tmp_path / "text"], "text holds no TFRecords: its first bytes are no length with a checksum"),
         (["count", tmp_path / "none"], "none does not exist"),
-        (["verify", f"{tmp_path}/*.nothing"], "*.nothing matches nothing"),
+        (["verify", f"{tmp_path}/*.nothing"], "*.nothing matches no files"),
     ):
         done = yard.run("records", *words, rc=1)
         assert said in done.stderr and done.stderr.startswith(f"hopyard records {words[0]}: "), done.stderr

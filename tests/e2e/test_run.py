@@ -333,7 +333,7 @@ def test_a_plain_pipe_gets_a_line_for_each_trial(yard: Yard) -> None:
 
 def test_the_folder_of_a_project_is_made(yard: Yard) -> None:
     new = yard.project / "new" / "project"
-    assert "cannot be used" in yard.run("ls", "--project", new, rc=2).stderr and not new.exists(), "who looks makes nothing"
+    assert "cannot use the project directory" in yard.run("ls", "--project", new, rc=2).stderr and not new.exists(), "who looks makes nothing"
     yard.run("run", "--project", new, "--", "true")
     yard.wait_idle()
     assert "1/1" in yard.run("ls", "--project", new).stdout
