@@ -144,7 +144,7 @@ def test_gc_says_what_it_would_do_and_asks(yard: Yard, terminal: Terminal) -> No
     terminal.see(r"\[y/N\] *\n\$")
     assert yard.processes("^sleep 2000"), "Enter is no"
     terminal.type("gc", "--project", other)
-    terminal.see(r"(?s)Go on\?.*Go on\?")
+    terminal.see(r"(?s)Continue\?.*Continue\?")
     terminal.key("y")
     terminal.key("Enter")
     terminal.see(f"killed a process that an agent has left behind: process {theirs}")
