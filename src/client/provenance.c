@@ -221,10 +221,29 @@ static int set_known(json_t *o, const char *name, const char *value)
     return value ? hy_json_set(o, name, hy_json_text(value)) : 0;
 }
 
-char *hy_versions(const char *program, int64_t deadline)
+/* "3.11.7" */
+static char *version_of_python3(int64_t deadline)
 {
     char *argv[] = {(char *)"python3", (char *)"--version", NULL};
-    hy_cleanup_free char *python = hy_first_line(argv, NULL, deadline);
+    hy_cleanup_free char *line = hy_first_line(argv, NULL, deadline);
+
+    return line ? hy_strdup(strncmp(line, "Python ", 7) == 0 ? line + 7 : line) : NULL;
+}
+
+/* "3.11.7" from the first line of a bundle, which is JSON; NULL if it is not there. */
+static char *version_in_bundle(const uint8_t *function, size_t n)
+{
+    const uint8_t *end = n ? memchr(function, '\n', n) : NULL;
+    hy_cleanup_json json_t *head = end ? hy_json_load((const char *)function, (size_t)(end - function), 0, NULL) : NULL;
+    const char *version = json_string_value(json_object_get(head, "python"));
+
+    return version ? hy_strdup(version) : NULL;
+}
+
+char *hy_versions(const char *program, const uint8_t *function, size_t function_n, int64_t deadline)
+{
+    char *known = version_in_bundle(function, function_n);
+    hy_cleanup_free char *python = known ? known : version_of_python3(deadline);
     hy_cleanup_free char *name = system_name();
     hy_cleanup_json json_t *o = json_object();
     struct utsname kernel;
@@ -235,7 +254,7 @@ char *hy_versions(const char *program, int64_t deadline)
         rc |= set_known(o, "kernel", kernel.release);
     rc |= set_known(o, "system", name);
     rc |= set_known(o, "glibc", gnu_get_libc_version());
-    rc |= set_known(o, "python", python && strncmp(python, "Python ", 7) == 0 ? python + 7 : python);
+    rc |= set_known(o, "python", python);
     rc |= set_known(o, "program", program);
     return rc < 0 ? NULL : json_dumps(o, JSON_COMPACT);
 }

@@ -3,6 +3,7 @@
 #ifndef HY_CLIENT_PROVENANCE_H
 #define HY_CLIENT_PROVENANCE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -21,8 +22,9 @@ int hy_find_program(const char *name, const char *cwd, const char *path, char **
  */
 
 /* A JSON object: hopyard, kernel, system, glibc, python, program (may be NULL).
- * Unknown ones are omitted. NULL when out of memory. */
-char *hy_versions(const char *program, int64_t deadline);
+ * Python's is that of the function's bundle, if there is one, otherwise that of
+ * python3. Unknown ones are omitted. NULL when out of memory. */
+char *hy_versions(const char *program, const uint8_t *function, size_t function_n, int64_t deadline);
 /* The commit of the directory's git tree, with "-dirty" appended when files differ from it or git does not answer
  * in time; NULL when there is no commit. */
 char *hy_git_commit(const char *cwd, int64_t deadline);

@@ -83,5 +83,5 @@ int hy_spec_add_environment(Hy__RunSpec *spec, const char *project, struct hy_er
     git = hy_git_commit(spec->cwd, deadline);
     if (git)
         hy_spec_set_text(&spec->git, git, err);
-    return hy_spec_set_text(&spec->versions, hy_versions(path, deadline), err);
+    return hy_spec_set_text(&spec->versions, hy_versions(path, spec->function.data, spec->function.len, deadline), err);
 }

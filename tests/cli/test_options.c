@@ -491,13 +491,31 @@ HY_TEST(test_first_line_returns_the_first_line_of_a_program)
 
 HY_TEST(test_versions_contain_the_known_versions)
 {
-    hy_cleanup_free char *text = hy_versions("/bin/train", hy_clock_ms() + 60000);
+    hy_cleanup_free char *text = hy_versions("/bin/train", NULL, 0, hy_clock_ms() + 60000);
     hy_cleanup_json json_t *o = json_loads(text, 0, NULL);
 
     assert_string_equal(json_string_value(json_object_get(o, "hopyard")), HY_VERSION);
     assert_non_null(json_object_get(o, "kernel"));
     assert_non_null(json_object_get(o, "glibc"));
     assert_string_equal(json_string_value(json_object_get(o, "program")), "/bin/train");
+}
+
+/* A function does not run with the python3 of PATH. */
+HY_TEST(test_version_of_python_is_that_of_the_function)
+{
+    static const char bundle[] = "{\"name\": \"f\", \"python\": \"3.99.1\"}\npickled";
+    static const char *const others[] = {"{\"python\": 3}\n", "{\"python\": \"3.99.1\"}", "garbage\n"};
+    const int64_t later = hy_clock_ms() + 60000;
+    hy_cleanup_free char *text = hy_versions(NULL, (const uint8_t *)bundle, sizeof bundle - 1, later);
+    hy_cleanup_json json_t *o = json_loads(text, 0, NULL);
+
+    assert_string_equal(json_string_value(json_object_get(o, "python")), "3.99.1");
+    for (size_t i = 0; i < HY_COUNT(others); i++) {
+        hy_cleanup_free char *other = hy_versions(NULL, (const uint8_t *)others[i], strlen(others[i]), later);
+
+        assert_non_null(other);
+        assert_null(strstr(other, "3.99.1"));
+    }
 }
 
 HY_TEST(test_a_directory_without_git_has_no_commit)

@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import pickle
+import platform
 import re
 import signal
 import subprocess
@@ -315,6 +316,7 @@ def test_a_bundle_is_a_line_of_json_and_a_pickle(monkeypatch, tmp_path):
         "ranks": False,
         "stated": True,
         "launch": False,
+        "python": platform.python_version(),
         "sources": {},
     }
     assert pickle.loads(rest) is training

@@ -184,6 +184,7 @@ def make(
     head = {
         "name": name_of(fn),
         "path": search_path(),
+        "python": sys.version.partition(" ")[0],
         "preload": _references.preload(fn) if preload is None else preload,
         "sources": _references.sources(fn),
         "compat": _package_aliases.is_compat_imported(),
