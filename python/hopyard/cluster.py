@@ -35,7 +35,6 @@ import itertools
 import os
 import pickle
 import secrets
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,6 +47,7 @@ from ._code import bundle as _bundle
 from ._code import references as _references
 from ._feed import feeders as _feeders
 from ._run import display as _display
+from ._run import driver as _driver
 from ._run import program as _program
 from ._run import start as _start
 from ._run import tensorboard_process as _tensorboard_process
@@ -58,7 +58,6 @@ from ._trial import cluster_node as _cluster_node
 
 __all__ = ["Cluster", "run"]
 
-COMPLETE = "all nodes have joined"  # a note of the driver, after those with the nodes' addresses
 ADDRESSES = "nodes: "
 END_S = 5.0  # until a run has noticed its node's end
 
@@ -121,7 +120,10 @@ class Cluster:
         self._address = address
         self._feed = feed
         self._end: Result | None = None
-        self._feeder_link = _link_feeder(number, project) if feed else None
+        self._driver: _hopyard.Driver | None = None  # None: the run has ended
+        self._receiving = threading.Lock()
+        self._have_joined = False
+        self._connect()
 
     def __repr__(self) -> str:
         nodes = ", ".join(f"{count} {role}" for role, count in self.roles.items())
@@ -138,8 +140,39 @@ class Cluster:
         ranks = [role for role in self.roles if role in _cluster_node.RANKS]
         return [_cluster_node.hub_name(self._feed, role, i) for role in ranks for i in range(self.roles[role])]
 
+    def _connect(self) -> None:
+        """Connects to its driver, if that exists. The feed ends with the connection, and so with this process."""
+        self._driver = _driver.connect(self.run, self.project)
+        if self._driver:
+            self._driver.watch()
+        if self._driver and self._feed:
+            self._driver.hold_feed()
+
+    def _receive(self, timeout: float) -> bool:
+        """Waits for an event of the driver; False if there is none within the timeout, or the run has ended."""
+        with self._receiving:
+            if self._driver is None:
+                return False
+            try:
+                event = self._driver.next(max(0.0, timeout))
+            except TimeoutError:
+                return False
+            update = {"last": True} if event is None else event.get("update", {})
+            self._have_joined = self._have_joined or bool(update.get("nodes_joined"))
+            if update.get("last"):
+                self._driver = None
+            return True
+
+    def _has_ended(self) -> bool:
+        """As far as the driver has reported it."""
+        while self._receive(0):
+            continue
+        return self._driver is None
+
     def is_running(self) -> bool:
-        return load(self.run, self.project).is_running
+        if self._has_ended():
+            self._connect()  # it may have been resumed
+        return self._driver is not None
 
     def has_failed(self) -> bool:
         return load(self.run, self.project).state == "failed"
@@ -147,12 +180,12 @@ class Cluster:
     def wait_for_nodes(self, timeout: float) -> None:
         """Waits until all nodes have joined, and can be fed."""
         end = time.monotonic() + timeout
-        while COMPLETE not in load(self.run, self.project).notes:
+        while not self._have_joined:
             self._check()
             if time.monotonic() > end:
                 self.stop()
                 raise Error(f"not all nodes of run {self.run} had joined after {timeout:g} s; it was stopped")
-            time.sleep(0.05)
+            self._receive(min(end - time.monotonic(), 1.0))
 
     def addresses(self) -> list[tuple[str, int, str, int]]:
         """(role, index, address, port) of each node, as in the nodes' own cluster_spec; empty until all have joined."""
@@ -214,10 +247,11 @@ class Cluster:
 
     def _check(self) -> None:
         """Raises an error if the run has ended."""
+        if self.is_running():
+            return
         result = load(self.run, self.project, self._address)
-        if not result.is_running:
-            self._wait(0)
-            raise RunError(f"the cluster of run {self.run} has ended and takes no more rows", result)
+        self._wait(0)
+        raise RunError(f"the cluster of run {self.run} has ended and takes no more rows", result)
 
     @contextlib.contextmanager
     def feeding(self) -> Iterator[None]:
@@ -234,8 +268,8 @@ class Cluster:
 
     def _await_end(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while time.monotonic() < end and self.is_running():
-            time.sleep(0.1)
+        while time.monotonic() < end and not self._has_ended():
+            self._receive(end - time.monotonic())
 
     def _failure(self) -> Error | None:
         """The error of its nodes, if the run has failed."""
@@ -281,8 +315,6 @@ class Cluster:
                 raise RunError(
                     f"the cluster of run {self.run} was not done after {timeout:g} s; it was stopped", result
                 )
-            if self._feeder_link is not None and not result.is_running:
-                self._feeder_link.communicate()
             self._end = conclude(result, status, had_session, bool(self._feed))
         return self._end
 
@@ -290,13 +322,6 @@ class Cluster:
     def _show(self) -> int:
         """Shows the run until it ends; for one that has failed already, the exception has the reason."""
         return 1 if self.has_failed() else _display.show(self.run, self.project, training=True, is_fed=bool(self._feed))
-
-
-def _link_feeder(run: int, project: Any) -> subprocess.Popen[bytes]:
-    """A connection that shows the run that its feeder, this process, is alive: otherwise it would wait for rows
-    forever."""
-    command = _program.command("supply", str(run), "--feeds", project=project)
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
 
 
 def rows_of(data: Any) -> Iterable[Any]:

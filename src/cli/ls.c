@@ -79,7 +79,7 @@ static int on_run(void *arg, const struct hy_run_row *row, const struct hy_run_c
     }
     shown = row->logdir ? hy_store_display_path(l->store, row->logdir) : NULL;
     hy_out_str(&l->out, l->count++ ? ",\n " : "");
-    hy_json_take(&l->out, hy_json_run(row, counts, hy_store_run_alive(l->store, row->id) > 0, shown));
+    hy_json_take(&l->out, hy_json_run(row, counts, hy_store_run_alive(l->store, row->id) > 0, shown, NULL));
     return l->out.rc;
 }
 

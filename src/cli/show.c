@@ -403,11 +403,14 @@ static int on_json_note(void *arg, const struct hy_note_row *note)
 
 static int show_json(struct showing *s, struct hy_err *err)
 {
+    hy_cleanup_free char *socket = NULL;
     int rc;
 
     s->err = err;
+    if (s->info.alive && !(socket = hy_driver_socket(hy_store_dir_path(s->store), s->info.row.id, err)))
+        return err->code;
     hy_out_str(&s->out, "{\"run\": ");
-    hy_json_take(&s->out, hy_json_run(&s->info.row, &s->info.counts, s->info.alive, s->info.shown));
+    hy_json_take(&s->out, hy_json_run(&s->info.row, &s->info.counts, s->info.alive, s->info.shown, socket));
     hy_out_str(&s->out, ",\n \"trials\": [");
     rc = hy_store_trial_each(s->store, s->info.row.id, 0, s->order, 0, s->limit, on_json_trial, s, err);
     hy_out_str(&s->out, "],\n \"notes\": [");

@@ -145,6 +145,7 @@ static void fill_head(struct driver *d, struct view *v, bool last)
     u->maximize = d->spec->maximize;
     u->ranks = d->spec->ranks;
     u->nodes = hy_is_cluster(d);
+    u->nodes_joined = d->cluster.has_joined;
     u->resume = hy_run_resume(d->spec);
     u->total = hy_run_total(d);
     u->done = t.done;

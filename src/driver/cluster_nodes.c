@@ -95,6 +95,7 @@ static void send_list(struct driver *d, struct trial **nodes, size_t n)
     }
     note_addresses(d, rows, n);
     hy_run_note(d, "all nodes have joined");
+    d->cluster.has_joined = true;
 }
 
 static void send_fed(struct driver *d, struct trial *t)

@@ -62,6 +62,8 @@ static int module_exec(PyObject *module)
         return -1;
     if (hy_py_files_add(module) < 0 || add_type(module, "Examples", hy_py_examples_type(module)) < 0)
         return -1;
+    if (add_type(module, "Driver", hy_py_driver_type(module)) < 0)
+        return -1;
     if (add_type(module, "Node", hy_py_node_type(module)) < 0 || add_type(module, "Hub", hy_py_hub_type(module)) < 0 ||
         add_type(module, "Source", hy_py_source_type(module)) < 0)
         return -1;

@@ -7,6 +7,7 @@
  *     search.c search_space.c                 searches (src/search)
  *     fork_server.c fork_request.c fork_trial.c   the fork server
  *     report.c                                metrics and errors of a trial
+ *     driver_client.c                         a connection to the driver of a run
  *     cluster_node.c                          a node of a cluster
  *     collective.c current_group.c            the group of ranks (src/collective)
  *     tensorflow_bridge.c                     the group and feeds for TensorFlow ops
@@ -50,6 +51,9 @@ PyObject *hy_py_report(PyObject *module, PyObject *args);
 PyObject *hy_py_serve(PyObject *module, PyObject *arg);
 PyObject *hy_py_settle(PyObject *module, PyObject *ignored);
 PyObject *hy_py_leave(PyObject *module, PyObject *arg);
+
+/* driver_client.c: */
+PyObject *hy_py_driver_type(PyObject *module);
 
 /* cluster_node.c: */
 PyObject *hy_py_node_type(PyObject *module);

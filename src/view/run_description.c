@@ -121,7 +121,8 @@ static int set_counts(json_t *o, const struct hy_run_row *row, const struct hy_r
     return rc;
 }
 
-json_t *hy_json_run(const struct hy_run_row *row, const struct hy_run_counts *counts, bool alive, const char *logdir)
+json_t *hy_json_run(const struct hy_run_row *row, const struct hy_run_counts *counts, bool alive, const char *logdir,
+                    const char *socket)
 {
     json_t *o = json_object();
     int rc = 0;
@@ -142,6 +143,8 @@ json_t *hy_json_run(const struct hy_run_row *row, const struct hy_run_counts *co
     rc |= hy_json_set(o, "app_id", hy_json_text(row->app_id));
     rc |= hy_json_set(o, "app_run", json_integer(row->app_run));
     rc |= hy_json_set(o, "logdir", hy_json_text(logdir));
+    if (socket)
+        rc |= hy_json_set(o, "socket", hy_json_text(socket));
     rc |= set_counts(o, row, counts);
     if (rc < 0) {
         json_decref(o);

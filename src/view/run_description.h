@@ -18,7 +18,8 @@ char *hy_format_age(int64_t wall_ms, int64_t now_ms, char *out, size_t size);
 char *hy_format_time(int64_t wall_ms, char *out, size_t size);
 
 /* The store's row of a run, without its trials. `logdir`: as shown to the user, the HDFS URL for a project on HDFS.
- * NULL when out of memory. */
-json_t *hy_json_run(const struct hy_run_row *row, const struct hy_run_counts *counts, bool alive, const char *logdir);
+ * `socket`: of its driver; NULL: it has none. NULL when out of memory. */
+json_t *hy_json_run(const struct hy_run_row *row, const struct hy_run_counts *counts, bool alive, const char *logdir,
+                    const char *socket);
 
 #endif

@@ -4,12 +4,10 @@
     python -m hopyard._spark RUN PROJECT MASTER ADDRESS EXECUTORS MEMORY GPUS
 """
 
-import json
-import subprocess
 import sys
 
 from .. import spark
-from .._run import program as _program
+from .._run import driver as _driver
 from . import session as _session
 from . import supplier as _supplier
 
@@ -35,9 +33,10 @@ def main(run: str, project: str, master: str, address: str, *sizes: str) -> int:
 
 def _refuse(run: str, project: str, reason: str) -> None:
     """Reports the reason to the driver, which ends the run."""
-    command = _program.command("supply", run, project=project)
-    messages = [{"offer": 0, "what": "Spark"}, {"over": 0, "why": reason}]
-    subprocess.run(command, input="".join(json.dumps(message) + "\n" for message in messages), text=True, check=False)
+    driver = _driver.connect(int(run), project)
+    if driver:
+        driver.supply("Spark", 0)
+        driver.agent_ended(0, reason)
 
 
 if __name__ == "__main__":

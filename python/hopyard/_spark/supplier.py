@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts agents on the executors of a SparkSession.
 
-The driver decides when an agent is needed; `hopyard supply` passes its orders on. An agent is a Spark job with one task
+The driver decides when an agent is needed, and sends orders. An agent is a Spark job with one task
 and a separate job group, which occupies all cores of its executor.
 """
 
-import json
 import os
 import re
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from .._run import program as _program
+from .._run import driver as _driver
 from . import executor as _executor
 from . import package_archive as _package_archive
 from . import session as _session
@@ -73,8 +71,9 @@ class _Offer:
     def __init__(self, context: Any, project: _session.Project) -> None:
         self.executors = _session.executors(context, project)  # None: not fixed
         self.container = _session.container(context)
-        self.message = {"what": f"Spark {context.applicationId}", "note": _session.exposed(context),
-                      "parallel": _session.find(_session.PARALLEL, context.getConf(), project) or 0}  # fmt: skip
+        self.what = f"Spark {context.applicationId}"
+        self.note = _session.exposed(context)
+        self.parallel = _session.find(_session.PARALLEL, context.getConf(), project) or 0
 
 
 class Supplier:
@@ -91,14 +90,11 @@ class Supplier:
         self._offer = _Offer(context, project)
         self._archive = context.broadcast(_package_archive.archive())
         self._profile: Any = None
-        self._lock, self._profile_lock = threading.Lock(), threading.Lock()
+        self._profile_lock = threading.Lock()
         self._over = threading.Event()
         self._stopped: set[int] = set()  # agents that the driver no longer needs
         self._agents: list[threading.Thread] = []
-        self._program = subprocess.Popen(
-            _program.command("supply", str(run), project=project),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+        self._driver = _driver.connect(run, project)
         if sys.stderr.isatty():
             _silence(context)
         for target in (self._serve, self._watch_executors):
@@ -117,13 +113,14 @@ class Supplier:
         offered, since = (0, True), time.monotonic()
         while not self._over.is_set():
             if self._is_stopped():
-                self._program.terminate()  # tells the driver that its supplier is gone
+                self._disconnect()  # tells the driver that its supplier is gone
                 return
             count = self._offer.executors or max(offered[0], self._listed())
             since = since if count == offered[0] else time.monotonic()
             now = count, not self._offer.executors and (count == 0 or time.monotonic() - since < STEADY_S)
             if now != offered and count:
-                self._send({**self._offer.message, "offer": count, "more": now[1]})
+                if self._driver:
+                    self._driver.supply(self._offer.what, count, self._offer.parallel, self._offer.note, more=now[1])
                 offered = now
             self._over.wait(POLL_S)
 
@@ -152,8 +149,8 @@ class Supplier:
 
     def _serve(self) -> None:
         try:
-            for line in self._program.stdout or ():
-                self._execute(json.loads(line))
+            while self._driver and (event := self._driver.next()) is not None:
+                self._execute(event)
         except Exception:
             if not self._is_stopped():  # errors are expected once Spark has stopped
                 raise
@@ -164,7 +161,7 @@ class Supplier:
         if "start" in order:
             self._stopped.discard(order["start"])
             self._in_thread(self._start, {**order, "container": self._offer.container, "leaves": self._leaves})
-        else:
+        elif "stop" in order:
             self._stopped.add(order["stop"])
             threading.Thread(target=self._cancel, args=(order["stop"],), daemon=True).start()
 
@@ -191,8 +188,7 @@ class Supplier:
     def _close(self) -> None:
         """Ends the connection to the driver, which may have ended, and cancels the agents that are left."""
         self._over.set()
-        self._program.terminate()
-        self._program.wait()
+        self._disconnect()
         _join(self._agents, AGENT_EXIT_S)
         if not self._is_stopped():
             self._cancel_remaining()
@@ -220,14 +216,14 @@ class Supplier:
         except Exception as error:  # the reason why there is no agent, unless we have cancelled it
             why = self._reason(agent) or ("" if agent in self._stopped else error_text(error))
         if why == _executor.LEFT:  # the driver has a connection to it
-            self._send({"over": agent, "why": "it has left its Spark task", "lives": True})
+            self._report_end(agent, "it has left its Spark task", lives=True)
             return
         if why == _executor.LOST:
             why = self._reason(agent) or why
         died = _executor.KILLED in why  # the executor was alive, since it has reported this
-        self._send({"over": agent, "why": "" if why == _executor.BUSY else why[:WHY_MAX], "died": died})
+        self._report_end(agent, "" if why == _executor.BUSY else why[:WHY_MAX], died=died)
         if self._is_stopped():
-            self._program.terminate()
+            self._disconnect()
 
     def _job(self, order: dict[str, Any]) -> str:
         archive = self._archive
@@ -255,14 +251,13 @@ class Supplier:
                 if task.errorMessage().isDefined():
                     yield f"executor {task.executorId()} on {task.host()}", task.errorMessage().get()
 
-    def _send(self, message: dict[str, Any]) -> None:
-        assert self._program.stdin is not None
-        with self._lock:
-            try:
-                self._program.stdin.write(json.dumps(message) + "\n")
-                self._program.stdin.flush()
-            except (BrokenPipeError, ValueError):  # the run has ended
-                return
+    def _report_end(self, agent: int, why: str, lives: bool = False, died: bool = False) -> None:
+        if self._driver:
+            self._driver.agent_ended(agent, why, lives, died)
+
+    def _disconnect(self) -> None:
+        if self._driver:
+            self._driver.close()
 
 
 # ---- Spark's messages ---------------------------------------------------------------------------

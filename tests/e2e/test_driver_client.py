@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`_hopyard.Driver`: Python's connection to the driver of a run."""
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import hopyard
+import pytest
+from conftest import Yard
+from hopyard import _hopyard
+from test_experiment import Lab, lab  # noqa: F401  (a fixture)
+
+
+def connect(yard: Yard) -> _hopyard.Driver:
+    return _hopyard.Driver(json.loads(yard.run("show", "--json").stdout)["run"]["socket"])
+
+
+def last_update(driver: _hopyard.Driver) -> dict:
+    while "last" not in (event := driver.next(60) or {}).get("update", {}) or not event["update"]["last"]:
+        assert event, "the connection ended without a last update"
+    return event["update"]
+
+
+def test_updates_are_events_and_the_last_has_state_and_counts(yard: Yard) -> None:
+    yard.run("run", "--detach", "--grid", "x=1..3", "--", "sleep", "0.3")
+    driver = connect(yard)
+    assert driver.watch()
+    update = last_update(driver)
+    assert (update["state"], update["done"], update["failed"], update["total"]) == ("done", 3, 0, 3)
+    assert driver.next(60) is None, "the driver has ended"
+    yard.wait_idle()
+    assert driver.stop() is False, "nothing is left to stop"
+    assert "socket" not in json.loads(yard.run("show", "--json").stdout)["run"]
+
+
+def test_a_run_is_stopped(yard: Yard) -> None:
+    yard.run("run", "--detach", "--", "sleep", "1000")
+    driver = connect(yard)
+    driver.watch()
+    assert driver.stop()
+    assert last_update(driver)["state"] == "stopped"
+    yard.wait_idle()
+
+
+def test_waiting_times_out_and_ends_when_it_is_closed(yard: Yard) -> None:
+    yard.run("run", "--detach", "--", "sleep", "1000")
+    driver = connect(yard)
+    with pytest.raises(TimeoutError):
+        driver.next(0.05)
+    found: list[object] = []
+    waiting = threading.Thread(target=lambda: found.append(driver.next()))
+    waiting.start()
+    deadline = time.monotonic() + 20
+    while not found:  # one thread at a time may wait
+        try:
+            driver.next(0)
+        except TimeoutError:
+            assert time.monotonic() < deadline
+        except hopyard.Error as error:
+            assert "another thread waits" in str(error)
+            break
+    driver.close()
+    waiting.join(20)
+    assert found == [None]
+    assert driver.watch() is False and driver.next(0) is None
+    yard.run("stop")
+    yard.wait_idle()
+
+
+def test_no_driver_is_an_error(yard: Yard) -> None:
+    with pytest.raises(hopyard.Error, match="cannot connect to"):
+        _hopyard.Driver(str(yard.project / "none"))
+
+
+def test_waiting_for_a_cluster_starts_no_process(lab: Lab) -> None:  # noqa: F811
+    said = lab.say("""
+        import time
+        from hopyard import cluster
+        from hopyard._run import program
+
+        def main_fun(args, ctx):
+            time.sleep(1)
+
+        nodes = cluster.run(main_fun, workers=2, tensorboard=False)
+        program.call = program.command = None   # whatever starts the program
+        nodes.wait_for_nodes(120)
+        running = nodes.is_running()
+        import importlib
+        importlib.reload(program)
+        nodes.shutdown()
+        say(running=running)
+    """)
+    assert said == {"running": True}
