@@ -14,7 +14,7 @@ from collections.abc import Iterable
 GOAL = 90  # percent of the lines of each file
 
 PARSERS = {
-    "agent": ["metric", "result"],
+    "agent": ["metric_scan", "result_file"],
     "cli": ["config_file"],
     "client": ["supply_lines"],
     "collective/group": ["endpoint_text", "negotiate"],

@@ -5,8 +5,8 @@
  * and whether it has the files it should keep, and ends by TRIAL_STATUS. Its
  * server holds memory of its own, which is none of the trial's.
  */
-#ifndef HY_TESTS_WARM_SERVER_H
-#define HY_TESTS_WARM_SERVER_H
+#ifndef HY_TESTS_FORK_SERVER_H
+#define HY_TESTS_FORK_SERVER_H
 
 #include <poll.h>
 #include <stdio.h>
