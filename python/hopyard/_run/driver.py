@@ -11,17 +11,17 @@ from . import program as _program
 
 def connect(run: int, project: str | os.PathLike[str] | None) -> _hopyard.Driver | None:
     """The connection; None if the run has ended."""
-    about = json.loads(_program.call("show", str(run), "--json", "--trials", "1", project=project))["run"]
-    if "socket" not in about:
-        return None
+    socket = _socket(run, project)
     try:
-        return _hopyard.Driver(about["socket"])
+        return _hopyard.Driver(socket) if socket else None
     except Error:
-        if is_over(run, project):  # it has ended in the meantime
-            return None
-        raise
+        if _socket(run, project):
+            raise
+        return None  # it has ended in the meantime
 
 
-def is_over(run: int, project: str | os.PathLike[str] | None) -> bool:
-    about = json.loads(_program.call("show", str(run), "--json", "--trials", "1", project=project))["run"]
-    return "socket" not in about
+def _socket(run: int, project: str | os.PathLike[str] | None) -> str | None:
+    """The path of the driver's socket; None if the run has no driver."""
+    shown = json.loads(_program.call("show", str(run), "--json", "--trials", "1", project=project))
+    socket: str | None = shown["run"].get("socket")
+    return socket
