@@ -183,7 +183,7 @@ def test_horovod_run(lab: Lab) -> None:
     """)
     assert said["new"] == [1, 2] and said["old"] == [10, 11]
     assert "np is deprecated, use num_proc instead" in said["warned"]
-    assert "no MPI" in said["errors"][0][1] and "--listen" in said["errors"][1][1]
+    assert "does not use MPI" in said["errors"][0][1] and "--listen" in said["errors"][1][1]
 
 
 # ---- notebooks ------------------------------------------------------------------------------------

@@ -289,4 +289,4 @@ def test_an_agent_that_is_cut_off(spread: House, far: Host) -> None:
     assert spread.yard.state(run.run) == "done" and sorted(run.trials("done")) == list(range(1, 7))
     assert run.trials("lost") == cut_off
     shown = spread.notes(run.run)
-    assert re.search(r"agent executor-\d+@far is gone \(nothing received from", shown), shown
+    assert re.search(r"agent executor-\d+@far is lost \(nothing received from", shown), shown
