@@ -140,7 +140,7 @@ def test_a_server_that_ends_when_it_is_ready_is_not_started_for_ever(yard: Yard)
 def test_imports_that_take_longer_than_a_trial_may_are_not_waited_for(yard: Yard) -> None:
     run_with(yard, "--timeout", "2s", start="time.sleep(600)")
     assert outcomes(yard) == [("done", 1, 1), ("done", 2, 1)]
-    assert "were not imported within the time that a trial may take (--timeout)" in yard.driver_log()
+    assert "were not imported within a trial's time limit (--timeout)" in yard.driver_log()
 
 
 # ---- trials ---------------------------------------------------------------------------------

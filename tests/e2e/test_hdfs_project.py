@@ -173,7 +173,7 @@ def test_who_does_not_see_the_folder_writes_there_itself(blind: Blind) -> None:
         events = f"{blind.place}/{trial}/events.out.tfevents.1"
         wait_for(lambda: blind.yard.run("fs", "cat", events, rc=None).stdout == "one", "the first events are on HDFS")
     (blind.folder / "gate").touch()
-    assert "by the driver's link" not in blind.finish()
+    assert "over the driver's link" not in blind.finish()
     assert blind.came_by_the_link() == {"stdout", "stderr", "step"}
     assert "er" in blind.yard.run("fs", "ls", f"{blind.place}/{blind.trials()[0]}/deep").stdout
 
@@ -185,7 +185,7 @@ def test_its_files_wait_for_a_namenode_that_is_away(blind: Blind, hdfs: Hdfs) ->
     time.sleep(5)  # how long it is away
     assert blind.run.poll() is None
     hdfs.mend()
-    assert "by the driver's link" not in blind.finish()
+    assert "over the driver's link" not in blind.finish()
     assert blind.came_by_the_link() == {"stdout", "stderr", "step"}
 
 
@@ -193,7 +193,7 @@ def test_its_files_wait_for_a_namenode_that_is_away(blind: Blind, hdfs: Hdfs) ->
 def test_who_may_not_write_there_sends_files_by_the_drivers_link(blind: Blind) -> None:
     (blind.folder / "gate").touch()
     said = blind.finish()
-    assert "a trial's files go by the driver's link" in said and "stranger" in said
+    assert "a trial's files go over the driver's link" in said and "stranger" in said
     assert {"big", "events.out.tfevents.1"} <= blind.came_by_the_link()
 
 

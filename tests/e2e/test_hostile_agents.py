@@ -121,5 +121,5 @@ def test_an_agent_that_was_dropped_may_not_join_at_once(yard: Yard) -> None:
     run.agents["note-long"] = again
     run.leave()
     said = run.finish()
-    assert re.search("for 10 s no agent may join from there", said)
+    assert re.search("no agent may join from there for 10 s", said)
     assert "agent note-long has joined" not in said and said.count("has joined") == 1

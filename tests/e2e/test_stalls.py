@@ -82,7 +82,7 @@ def test_a_store_that_is_locked_for_longer_than_the_lease_costs_no_trial(yard: Y
             time.sleep(0.5)
         assert [t["state"] for t in yard.trials()] == ["running"] * 2, "nothing was committed"
     said = finish(p)
-    assert "the run is waiting: the store does not answer" in said and "the run continues" in said, said
+    assert "the run is waiting: the store does not respond" in said and "the run continues" in said, said
     all_done_at_once(yard, 6)
 
 
