@@ -70,7 +70,7 @@ def test_allreduce_knows_every_reduction() -> None:
     equal(hvd.allreduce(np.array([1.0 + RANK])), [2])  # Average without op
     equal(hvd.allreduce(1.0 + RANK, average=False), 6)
     raises(ValueError, lambda: hvd.allreduce(1.0, average=True, op=hvd.Sum), "only one")
-    raises(ValueError, lambda: hvd.allreduce(1.0, op=17), "no reduction 17")
+    raises(ValueError, lambda: hvd.allreduce(1.0, op=17), "invalid reduction 17")
 
 
 def test_adasum_of_equal_tensors_is_that_tensor() -> None:

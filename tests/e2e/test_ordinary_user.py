@@ -27,7 +27,7 @@ def home() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("suite", ["access", "disk", "file", "fs", "helper", "snapshot", "standby", "wire"])
+@pytest.mark.parametrize("suite", ["access", "disk", "file", "fs", "helper", "snapshot", "standby", "wire_links", "wire_local"])
 def test_a_suite_passes_for_an_ordinary_user(suite: str, home: Path) -> None:
     need_root("to become another user")
     program = shutil.copy(BUILT / f"test_{suite}", home)  # who is not root may not see where it was built

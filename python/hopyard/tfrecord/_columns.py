@@ -129,7 +129,7 @@ def _next(reader: Any) -> Any:
     try:
         return reader.next()
     except Error as error:
-        if "tf.SequenceExample, and not" in str(error):
+        if "tf.SequenceExample, not" in str(error):
             raise Error(f"{error}; read it with the option recordType='SequenceExample'") from None
         raise
 
