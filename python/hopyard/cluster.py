@@ -58,6 +58,7 @@ from ._trial import cluster_node as _cluster_node
 
 __all__ = ["Cluster", "run"]
 
+JOINED = "all nodes have joined"  # a note of the driver, after those with the addresses of the nodes
 ADDRESSES = "nodes: "
 END_S = 5.0  # until a run has noticed its node's end
 
@@ -180,12 +181,18 @@ class Cluster:
     def wait_for_nodes(self, timeout: float) -> None:
         """Waits until all nodes have joined, and can be fed."""
         end = time.monotonic() + timeout
-        while not self._have_joined:
+        while not self._nodes_have_joined():
             self._check()
             if time.monotonic() > end:
                 self.stop()
                 raise Error(f"not all nodes of run {self.run} had joined after {timeout:g} s; it was stopped")
             self._receive(min(end - time.monotonic(), 1.0))
+
+    def _nodes_have_joined(self) -> bool:
+        """As the driver has reported, or, if it has ended before that was received, as the store has it."""
+        if not self._have_joined and self._has_ended():
+            self._have_joined = JOINED in load(self.run, self.project).notes
+        return self._have_joined
 
     def addresses(self) -> list[tuple[str, int, str, int]]:
         """(role, index, address, port) of each node, as in the nodes' own cluster_spec; empty until all have joined."""
