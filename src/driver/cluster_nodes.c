@@ -120,7 +120,7 @@ void hy_nodes_end_feed(struct driver *d)
 {
     struct trial *t;
 
-    d->cluster.is_fed = true;
+    d->cluster.feed_ended = true;
     for (size_t i = 0; (t = hy_map_next(&d->trials.map, &i));)
         if (hy_rank_is_alive(t) && t->member.node)
             send_fed(d, t);
@@ -128,7 +128,7 @@ void hy_nodes_end_feed(struct driver *d)
 
 void hy_nodes_feeder_lost(struct driver *d)
 {
-    if (!d->spec->fed || d->cluster.is_fed || d->phase != PHASE_RUNNING)
+    if (!d->spec->fed || d->cluster.feed_ended || d->phase != PHASE_RUNNING)
         return;
     hy_run_note(d, "the program that fed the nodes has disconnected: they get no more rows");
     hy_nodes_end_feed(d);
@@ -151,7 +151,7 @@ void hy_nodes_join(struct driver *d, struct trial *t, const Hy__Control *m)
         hy_run_out_of_memory(d);
         return;
     }
-    if (d->cluster.is_fed)
+    if (d->cluster.feed_ended)
         send_fed(d, t);
     nodes = hy_training_ranks(d, &n);
     for (size_t i = 0; nodes && i < n; i++)

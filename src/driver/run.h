@@ -162,7 +162,7 @@ struct rank_group {
 /* The nodes of a cluster: cluster_nodes.c. */
 struct cluster {
     bool has_joined;             /* all nodes, at least once */
-    bool is_fed;                 /* nodes get no more rows */
+    bool feed_ended;             /* nodes get no more rows */
     int64_t dismiss_at;          /* evaluators that have not ended by then are dismissed; 0: not set */
 };
 
