@@ -46,7 +46,11 @@ static PyObject *driver_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         return NULL;
     d = (struct driver *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (d) {
-        d->fd = hy_local_connect(PyBytes_AsString(path), &err);
+        const char *socket = PyBytes_AsString(path);
+
+        Py_BEGIN_ALLOW_THREADS; /* a driver that is stopped may not accept */
+        d->fd = hy_local_connect(socket, &err);
+        Py_END_ALLOW_THREADS;
         pthread_mutex_init(&d->sending, NULL);
         hy_buf_init(&d->rest, HY_LOCAL_MAX + 65536);
         hy_buf_init(&d->message, HY_LOCAL_MAX);
