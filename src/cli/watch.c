@@ -575,7 +575,8 @@ static bool was_refused(struct watch *w)
  * Connects to the driver, or handles the reason why that is impossible: the run
  * has ended (a short one may end before the first connection), or its driver has
  * died. Reconnects if a running driver has closed the connection (after this
- * process was suspended for long).
+ * process was suspended for long). The store has the end of a run before its files
+ * are on HDFS; a driver that still exists reports the end when they are.
  */
 static void connect_driver(struct watch *w)
 {
@@ -592,7 +593,8 @@ static void connect_driver(struct watch *w)
             hy_print_error(w->what, &err);
             leave(w, HY_EXIT_FAILED);
         } else if (rc == 0) {
-            take_end(w, &err);
+            if (!w->info.alive || connect_once(w, &err) < 0)
+                take_end(w, &err);
             return;
         } else if (connect_once(w, &err) == 0 || was_refused(w)) {
             return;

@@ -197,6 +197,23 @@ def test_who_may_not_write_there_sends_files_by_the_drivers_link(blind: Blind) -
     assert {"big", "events.out.tfevents.1"} <= blind.came_by_the_link()
 
 
+def test_attach_returns_when_the_files_of_an_ended_run_are_on_hdfs(yard: Yard, far: str, hdfs: Hdfs, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    script = f"echo begun; until [ -e {gate} ]; do sleep 0.1; done; printf 4 > $HOPYARD_TRIAL_DIR/value"
+    yard.run("run", "--detach", "--", "sh", "-c", script)
+    place = logdir(yard)
+    wait_for(lambda: "begun" in yard.run("logs").stdout, "the trial runs")
+    hdfs.namenode.kill()
+    gate.touch()
+    wait_for(lambda: json.loads(yard.run("show", "--json").stdout)["run"]["state"] == "done", "the run is done")
+    with subprocess.Popen(yard.command("attach"), env=yard.env, text=True, stdout=subprocess.PIPE) as attach:
+        with pytest.raises(subprocess.TimeoutExpired):
+            attach.wait(3)
+        hdfs.mend()
+        assert attach.wait(240) == 0
+    assert text(yard, place, "trial-1", "value") == "4"
+
+
 def test_a_namenode_that_is_not_there_is_said_before_anything_runs(yard: Yard, far: str) -> None:
     done = yard.run("run", "--project", "hdfs://127.0.0.1:9/p", "--", "true", rc=None)
     assert done.returncode != 0 and "no NameNode responded at 127.0.0.1:9" in done.stderr
