@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/err.h"
 #include "base/fault.h"
 
 /*
@@ -85,6 +86,16 @@ static inline void hy_skip_cgroups(void)
 {
     hy_need_root("to make cgroups");
     hy_skip("no cgroup can be made on this machine");
+}
+
+/* The error as the command line prints it, in a static buffer. */
+static inline const char *hy_sentence_of(const struct hy_err *err)
+{
+    static char text[sizeof err->text + 64];
+
+    snprintf(text, sizeof text, "%s%s%s%s", err->option ? "--" : "", err->option ? err->option : "",
+             err->option ? " " : "", err->text);
+    return text;
 }
 
 /* A path in a static buffer that is reused by the fourth next call. */

@@ -32,7 +32,15 @@ def leave(status: int, /) -> NoReturn: ...
 class Driver:
     """A connection to the driver of a run. Requests return False if it has ended."""
 
+    run: int | None  # of submit()
     def __new__(cls, socket: str) -> Driver: ...
+    @classmethod
+    def submit(
+        cls, program: str, command: str, options: builtins.list[tuple[str, str]], *, run: str = "",
+        argv: builtins.list[str] = ..., function: bytes = b"", title: str = "", app_id: str = "",
+        roles: builtins.list[tuple[str, int]] = ..., fed: bool = False, warm_key: str = "", address: str = "",
+        metric_optional: bool = False,
+    ) -> Driver: ...  # fmt: skip
     def watch(self) -> bool: ...
     def next(self, timeout: float | None = None) -> dict[str, Any] | None: ...  # None: the connection has ended
     def stop(self, feed: bool = False) -> bool: ...

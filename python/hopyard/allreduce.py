@@ -123,15 +123,16 @@ def _train(
     if reset_limit is not None:
         variables["HOPYARD_RESET_LIMIT"] = reset_limit
     words = [
-        "--function", "-", "--title", title, "--metric-optional", *option("num-proc", np),
+        *option("num-proc", np),
         *option("min-np", min_np), *option("max-np", max_np), *option("hostfile", hostfile),
         *option("network-interfaces", interfaces if isinstance(interfaces, str | None) else ",".join(interfaces)),
         *option("timeline-filename", timeline), *option("output-filename", output),
-        *(["--verbose"] if verbose else []),
-        *(word for name, value in variables.items() for word in option("env", f"{name}={value}")),
+        *option("verbose", bool(verbose)), *(("env", f"{name}={value}") for name, value in variables.items()),
     ]  # fmt: skip
     bundle = _bundle.make(call, common["metric"], "max", optional=True, ranks=True, preload=preload)
-    number, address = _start.start(words, common, _start.python("hopyard._trial"), bundle, command="train")
+    number, address = _start.start(
+        words, common, _start.python("hopyard._trial"), bundle, command="train", title=title, metric_optional=True
+    )
     status = _display.show(number, common["project"], training=True)
     had_session = _supplier.settle(number, common["project"])
     result = load(number, common["project"], address)

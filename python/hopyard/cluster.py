@@ -52,7 +52,7 @@ from ._run import program as _program
 from ._run import start as _start
 from ._run import tensorboard_process as _tensorboard_process
 from ._run.result import Result, Trial, load
-from ._run.settings import Settings, for_training, option
+from ._run.settings import Settings, for_training
 from ._spark import supplier as _supplier
 from ._trial import cluster_node as _cluster_node
 
@@ -93,14 +93,13 @@ def run(
     bundle = _bundle.make(
         call, common["metric"], "max", optional=True, ranks=True, preload=_references.preload(main_fun)
     )
-    words = [
-        "--function", "-", "--title", title, "--metric-optional",
-        *option("roles", ",".join(f"{role}={count}" for role, count in roles.items())), *(["--fed"] if feed else []),
-        *(word for name, value in (env or {}).items() for word in option("env", f"{name}={value}")),
-    ]  # fmt: skip
-    program = _start.python("hopyard._trial")
-    number, address = _start.start(words, common, program, bundle, command="train", leaves=feed)
-    return Cluster(number, common["project"], address, {role: count for role, count in roles.items() if count}, token)
+    variables = [("env", f"{name}={value}") for name, value in (env or {}).items()]
+    nodes = {role: count for role, count in roles.items() if count}
+    number, address = _start.start(
+        variables, common, _start.python("hopyard._trial"), bundle, command="train", leaves=feed, title=title,
+        metric_optional=True, roles=list(nodes.items()), fed=feed,
+    )  # fmt: skip
+    return Cluster(number, common["project"], address, nodes, token)
 
 
 def _check(roles: Mapping[str, int]) -> None:

@@ -86,9 +86,9 @@ def evolutionary_search(
     strategy: "best1bin" or "rand1bin", as in textbooks; default: current-to-elite/1/bin, which needs the fewest trials
     asynchronous: True: no trial waits for the end of a generation
     """
-    search = ["--evolve", *option("generations", generations), *option("population", population),
+    search = [*option("evolve", True), *option("generations", generations), *option("population", population),
               *option("mutation", mutation), *option("crossover", crossover), *option("strategy", strategy),
-              *(["--async"] if asynchronous else [])]  # fmt: skip
+              *option("async", bool(asynchronous))]  # fmt: skip
     return _start.run_function(fn, space, "evolve", search, settings, optional=False)
 
 
@@ -190,8 +190,8 @@ def begin(
     listener = _placeholder_trial.Listener()
     try:
         command = _start.python("hopyard._run.placeholder_trial", listener.path)
-        options = ["--metric-optional", "--oversubscribe", "--title", "experiment.begin()"]
-        run, address = _start.start(options, settings, command)
+        title = "experiment.begin()"
+        run, address = _start.start(option("oversubscribe", True), settings, command, title=title, metric_optional=True)
         trial = listener.wait(_program.command("attach", str(run), project=project))
     finally:
         listener.close()

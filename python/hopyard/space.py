@@ -13,8 +13,7 @@ For `experiment` choices are JSON values, since trials are other processes: None
 dicts; tuples become lists, NumPy's scalars and arrays become numbers and lists.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ._hopyard import Error
@@ -23,7 +22,6 @@ __all__ = ["choice", "integer", "log", "uniform"]
 
 _DEEPEST = 198  # the program's limit is 200 levels, including the list and a trial's parameters
 _LARGEST = 1.7976931348623157e308  # the largest double
-_LONG = 4096  # bytes of an argument; Linux's limit is 128 KB for one and 2 MB for all
 
 
 class _Frozen:
@@ -145,42 +143,17 @@ def native(space: Any) -> Any:
 # ---- options of the program -----------------------------------------------------------------------------
 
 
-def arguments(space: Mapping[str, Any], kind: str) -> list[str]:
+def arguments(space: Mapping[str, Any], kind: str) -> list[tuple[str, str]]:
     """The space as options of `hopyard run`; kind is "grid", "paired", "random" or "evolve".
 
-    One option per dimension, of any length; see `short`.
+    One option per dimension, of any length.
     """
     if not isinstance(space, Mapping):
         raise Error(f"a space is a dict of names and values; got {_shown(space)}")
     lists = kind in ("grid", "paired")
-    option = "--grid" if lists else "--space"
-    options = [f"{option}={_name(name)}={_values(name, value, lists)}" for name, value in space.items()]
-    return ["--paired", *options] if kind == "paired" and options else options
-
-
-@contextmanager
-def short(args: Iterable[str]) -> Iterator[list[str]]:
-    """The arguments with long values moved to files, NAME=@FILE, which exist within the context."""
-    args = list(args)
-    long = {i for i, arg in enumerate(args) if _is_long(arg)}
-    if not long:
-        yield args
-        return
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="hopyard-") as folder:
-        yield [_in_file(arg, f"{folder}/{i}") if i in long else arg for i, arg in enumerate(args)]
-
-
-def _is_long(arg: str) -> bool:
-    return arg.startswith(("--grid=", "--space=")) and len(arg.encode()) > _LONG
-
-
-def _in_file(arg: str, path: str) -> str:
-    option, name, values = arg.split("=", 2)
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        file.write(values)
-    return f"{option}={name}=@{path}"
+    option = "grid" if lists else "space"
+    options = [(option, f"{_name(name)}={_values(name, value, lists)}") for name, value in space.items()]
+    return [("paired", ""), *options] if kind == "paired" and options else options
 
 
 def _name(name: Any) -> str:

@@ -125,7 +125,7 @@ static void explain(const struct hy_cores *c, char *text, size_t size)
     }
     for (size_t i = 0, at = 0; i < n; i++)
         at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", i == 0 ? "" : i + 1 == n ? " and " : ", ", names[i]);
-    snprintf(text, size, "%u of this machine's %u core%s are in use, by %s; pass --oversubscribe to start at once",
+    snprintf(text, size, "%u of this machine's %u core%s are in use, by %s; with 'oversubscribe' a run does not wait",
              used, c->count, c->count == 1 ? "" : "s", n ? all : "runs that waited before it");
 }
 

@@ -237,8 +237,8 @@ void hy_agent_function_tick(struct agent *a)
     const struct function *f = &a->function;
 
     if (f->server && !f->ready && !f->cold && f->ready_by && uv_now(&a->loop) > f->ready_by)
-        go_cold(a, "the function's modules were not imported within a trial's time limit "
-                   "(--timeout), so each trial starts a fresh interpreter");
+        go_cold(a, "the function's modules were not imported within a trial's time limit, "
+                   "so each trial starts a fresh interpreter");
 }
 
 void hy_agent_function_end(struct agent *a)

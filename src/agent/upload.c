@@ -142,7 +142,7 @@ static void over_transfer(struct trial *t, uint64_t bytes)
 
     fail_upload(t,
                 "it left %s of files on a machine without access to the project directory, and at most %s are copied; "
-                "raise --max-transfer, or write large files to storage that all machines share",
+                "raise the limit (max-transfer), or write large files to storage that all machines share",
                 hy_format_size(bytes, left, sizeof left), hy_format_size(limit_of(t), limit, sizeof limit));
 }
 

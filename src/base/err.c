@@ -35,11 +35,26 @@ int hy_err_set(struct hy_err *err, int code, const char *fmt, ...)
         va_list args;
 
         err->code = code;
+        err->option = NULL;
         va_start(args, fmt);
         write_sentence(err, fmt, args);
         va_end(args);
     }
     return code;
+}
+
+int hy_err_option(struct hy_err *err, const char *option, const char *fmt, ...)
+{
+    if (err) {
+        va_list args;
+
+        err->code = -EINVAL;
+        err->option = option;
+        va_start(args, fmt);
+        write_sentence(err, fmt, args);
+        va_end(args);
+    }
+    return -EINVAL;
 }
 
 int hy_err_sys(struct hy_err *err, int code, const char *fmt, ...)
@@ -50,6 +65,7 @@ int hy_err_sys(struct hy_err *err, int code, const char *fmt, ...)
         size_t n, room = sizeof err->text - strlen(reason) - sizeof ": ";
 
         err->code = code;
+        err->option = NULL;
         va_start(args, fmt);
         write_sentence(err, fmt, args);
         va_end(args);
@@ -80,7 +96,9 @@ int hy_err_wrap(struct hy_err *err, const char *fmt, ...)
     write_sentence(err, fmt, args);
     va_end(args);
     n = strlen(err->text);
-    snprintf(err->text + n, sizeof err->text - n, ": %.*s", (int)sizeof inner.text, inner.text);
+    snprintf(err->text + n, sizeof err->text - n, ": %s%s%s%.*s", inner.option ? "--" : "",
+             inner.option ? inner.option : "", inner.option ? " " : "", (int)sizeof inner.text, inner.text);
+    err->option = NULL;
     tidy(err->text);
     return err->code;
 }

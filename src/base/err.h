@@ -15,8 +15,9 @@
 #define HY_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
 
 struct hy_err {
-    int code;       /* -Exxx; 0: no error */
-    char text[600]; /* one line of UTF-8, NUL-terminated; truncated if necessary */
+    int code;           /* -Exxx; 0: no error */
+    const char *option; /* "memory": the text continues its name, "takes a size, …"; NULL: the text is a sentence */
+    char text[600];     /* one line of UTF-8, NUL-terminated; truncated if necessary */
 };
 
 /* Writes the sentence and returns `code` (negative). `err` may be NULL. */
@@ -24,6 +25,10 @@ int hy_err_set(struct hy_err *err, int code, const char *fmt, ...) HY_PRINTF(3, 
 
 /* Like hy_err_set, and ends the sentence with ": " and strerror(-code). */
 int hy_err_sys(struct hy_err *err, int code, const char *fmt, ...) HY_PRINTF(3, 4);
+
+/* The value of an option is invalid: writes what follows its name, and returns -EINVAL. The command line prints
+ * "--memory takes …", Python "memory= takes …". `option` must stay valid as long as `err`. */
+int hy_err_option(struct hy_err *err, const char *option, const char *fmt, ...) HY_PRINTF(3, 4);
 
 /* "out of memory"; returns -ENOMEM. `err` may be NULL. */
 int hy_err_oom(struct hy_err *err);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "agent/agent.h"
-#include "driver/driver.h"
+#include "cli/start.h"
 
 static const struct hy_option run_options[] = {
     {.name = "grid",
@@ -53,12 +53,6 @@ static const struct hy_option run_options[] = {
     {.name = "detach", .letter = 'd', .help = "start the run and return"},
     {.name = "json", .help = "print JSON, one object per line"},
     {.name = "html", .help = "print HTML for notebooks; each line replaces the previous one"},
-    /* Hidden: the Python package starts runs of functions with these. */
-    {.name = "function", .value = "FILE"},
-    {.name = "title", .value = "TEXT"},
-    {.name = "metric-optional"},
-    {.name = "standby", .value = "PID:KEY"},
-    {.name = "app-id", .value = "ID"},
     {0},
 };
 
@@ -70,7 +64,7 @@ static const struct hy_option json_options[] = {
 static const struct hy_option attach_options[] = {
     {.name = "json", .help = "print JSON, one object per line"},
     {.name = "html", .help = "print HTML for notebooks; each line replaces the previous one"},
-    {.name = "no-reason"}, /* hidden: the Python package raises the reason of a failure itself */
+    {.name = "no-reason", .help = "of a training that failed: do not print why (`hopyard show` does)"},
     {0},
 };
 
@@ -94,11 +88,6 @@ static const struct hy_option tensorboard_options[] = {
     {0},
 };
 
-static const struct hy_option supply_options[] = {
-    {.name = "feeds", .help = "the program also feeds rows to the run's nodes"},
-    {0},
-};
-
 static const struct hy_option stop_options[] = {
     {.name = "feed", .help = "end only the feed of a cluster: its nodes process the rows they have and exit"},
     {0},
@@ -109,9 +98,6 @@ static const struct hy_option resume_options[] = {
     {.name = "detach", .letter = 'd', .help = "start the run and return"},
     {.name = "json", .help = "print JSON, one object per line"},
     {.name = "html", .help = "print HTML for notebooks; each line replaces the previous one"},
-    /* Hidden: the Python package resumes runs on a SparkSession with these. */
-    {.name = "engine", .value = "session"},
-    {.name = "address", .value = "ADDR"},
     {0},
 };
 
@@ -209,6 +195,7 @@ const struct hy_command hy_commands[] = {
      .max_words = 0,
      .takes_rest = true,
      .run = hy_cmd_run,
+     .start = hy_run_start,
      .summary = "run a command with many parameter values",
      .about = run_about,
      .examples = run_examples},
@@ -219,6 +206,7 @@ const struct hy_command hy_commands[] = {
      .takes_rest = true,
      .bare_rest = true,
      .run = hy_cmd_train,
+     .start = hy_train_start,
      .summary = "run a program as the ranks of one training (also: horovodrun)",
      .about = train_about,
      .examples = train_examples},
@@ -254,6 +242,7 @@ const struct hy_command hy_commands[] = {
      .options = resume_options,
      .max_words = 1,
      .run = hy_cmd_resume,
+     .start = hy_resume_start,
      .summary = "continue a stopped or killed run, or one with failed trials",
      .about = "Trials that are done stay; all others run again. The search continues as if it\n"
               "had not been interrupted.",
@@ -343,14 +332,7 @@ const struct hy_command hy_commands[] = {
      .words = "NAME=VALUE…",
      .raw = hy_report_main,
      .summary = "in a trial: report values of metrics"},
-    {.name = "supply",
-     .words = "RUN",
-     .options = supply_options,
-     .min_words = 1,
-     .max_words = 1,
-     .run = hy_cmd_supply,
-     .summary = "connect a run to a program that starts its agents (internal)"},
-    {.name = "driver", .words = "", .raw = hy_driver_main, .summary = "the process that executes a run (internal)"},
+    {.name = "driver", .words = "", .raw = hy_cmd_driver, .summary = "the process that executes a run (internal)"},
     {.name = "version", .group = NULL, .words = "", .run = hy_cmd_version, .summary = "print the version"},
     {.name = "help",
      .group = NULL,

@@ -35,7 +35,6 @@ int hy_subcommand_main(const struct hy_command *group, const struct hy_command *
 int hy_cmd_run(const struct hy_args *args);
 int hy_cmd_train(const struct hy_args *args);
 int hy_cmd_attach(const struct hy_args *args);
-int hy_cmd_supply(const struct hy_args *args);
 int hy_cmd_ls(const struct hy_args *args);
 int hy_cmd_show(const struct hy_args *args);
 int hy_cmd_best(const struct hy_args *args);
@@ -46,6 +45,7 @@ int hy_cmd_resume(const struct hy_args *args);
 int hy_cmd_rm(const struct hy_args *args);
 int hy_cmd_gc(const struct hy_args *args);
 int hy_cmd_import(const struct hy_args *args);
+int hy_cmd_driver(int argc, char **argv); /* submit.c */
 int hy_fs_main(int argc, char **argv);
 int hy_records_main(int argc, char **argv);
 int hy_cmd_version(const struct hy_args *args);

@@ -178,7 +178,7 @@ static int session(const struct hy_args *args, const struct hy_run_info *info, c
     bool needed = info->spec && *info->spec->engine && !*info->spec->master;
     long long run = info->row.id;
 
-    *ret_address = hy_args_get(args, "address");
+    *ret_address = args->submitted && *(*args->submitted)->address ? (*args->submitted)->address : NULL;
     if (info->spec && info->spec->fed)
         return hy_err_set(err, -EINVAL,
                           "run %lld cannot be resumed: the rows that were fed to its nodes are not stored; start a new "
@@ -194,36 +194,40 @@ static int session(const struct hy_args *args, const struct hy_run_info *info, c
     return 0;
 }
 
-static int resume(const struct hy_args *args, const char *project, int64_t *ret_run, struct hy_err *err)
+int hy_resume_start(const struct hy_args *args, const char *project, struct hy_started *ret, struct hy_err *err)
 {
     const char *address = NULL;
+    hy_cleanup_launched struct hy_launched launched = {.owner = -1};
     hy_cleanup_store struct hy_store *s = NULL;
     hy_cleanup_run_info struct hy_run_info info = {0};
     int rc = hy_store_open(project, HY_STORE_READ, &s, err);
 
+    *ret = (struct hy_started){.owner = -1, .since_ms = hy_clock_wall_ms()};
     if (rc == 0)
         rc = hy_run_info_find(s, hy_args_word(args, 0), &info, err);
     if (rc < 0)
         return rc;
-    *ret_run = info.row.id;
-    if (info.alive && !(info.row.state != HY_RUN_RUNNING && await_driver_exit(s, *ret_run)))
-        return hy_err_set(err, -EBUSY, "run %lld is running; watch it with: hopyard attach %lld", (long long)*ret_run,
-                          (long long)*ret_run);
+    ret->run = info.row.id;
+    if (info.alive && !(info.row.state != HY_RUN_RUNNING && await_driver_exit(s, ret->run)))
+        return hy_err_set(err, -EBUSY, "run %lld is running; watch it with: hopyard attach %lld", (long long)ret->run,
+                          (long long)ret->run);
     rc = session(args, &info, &address, err);
     if (rc < 0)
         return rc;
     hy_signals_open();
-    return hy_driver_resume(project, *ret_run, address, err);
+    rc = hy_driver_resume(project, ret->run, address, &launched, err);
+    ret->socket = hy_take(launched.socket);
+    return rc;
 }
 
 int hy_cmd_resume(const struct hy_args *args)
 {
     struct hy_err err = {0};
     hy_cleanup_free char *project = hy_project(args, &err);
-    struct hy_started started = {.owner = -1, .since_ms = hy_clock_wall_ms()};
+    hy_cleanup_started struct hy_started started = {0};
     enum hy_output form;
 
-    if (!project || hy_output_format(args, &form, &err) < 0 || resume(args, project, &started.run, &err) < 0)
+    if (!project || hy_output_format(args, &form, &err) < 0 || hy_resume_start(args, project, &started, &err) < 0)
         return hy_cmd_failed(args, &err);
     return hy_run_follow(args, project, &started, form);
 }

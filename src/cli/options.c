@@ -112,18 +112,18 @@ static int unknown_option(const struct hy_command *c, const char *name, size_t n
 static int give(struct hy_args *args, const struct hy_option *option, const char *value, struct hy_err *err)
 {
     if (option->refused)
-        return hy_err_set(err, -EINVAL, "--%s is not supported: %s", option->name, option->refused);
+        return hy_err_option(err, option->name, "is not supported: %s", option->refused);
     if (option->same)
         option = find_option(args->command, option->same, strlen(option->same), 0);
     if (!option->many && value && hy_args_has(args, option->name))
-        return hy_err_set(err, -EINVAL, "--%s is given twice; give it only once", option->name);
+        return hy_err_option(err, option->name, "is given twice; give it only once");
     args->given[args->given_count++] = (struct hy_given){.option = option, .value = value};
     return 0;
 }
 
 static int needs_value(const struct hy_option *option, struct hy_err *err)
 {
-    return hy_err_set(err, -EINVAL, "--%s needs a value: --%s %s", option->name, option->name, option->value);
+    return hy_err_option(err, option->name, "needs a value: --%s %s", option->name, option->value);
 }
 
 static int give_pair(struct hy_args *args, const struct hy_option *option, char **values, struct hy_err *err)
@@ -141,7 +141,7 @@ static int option_value(struct hy_args *args, const struct hy_option *option, co
 {
     if (!option->value) {
         if (equals)
-            return hy_err_set(err, -EINVAL, "--%s takes no value; remove '%s'", option->name, equals);
+            return hy_err_option(err, option->name, "takes no value; remove '%s'", equals);
         return give(args, option, NULL, err);
     }
     if (equals)
@@ -273,6 +273,30 @@ int hy_args_parse(const struct hy_command *command, int argc, char **argv, struc
     if (rc < 0)
         hy_args_done(ret);
     return rc;
+}
+
+int hy_args_begin(const struct hy_command *command, size_t room, struct hy_args *ret, struct hy_err *err)
+{
+    *ret = (struct hy_args){.command = command};
+    ret->given = hy_calloc(room + 1, sizeof *ret->given);
+    ret->words = hy_calloc(2, sizeof *ret->words);
+    if (ret->given && ret->words)
+        return 0;
+    hy_args_done(ret);
+    return hy_err_oom(err);
+}
+
+int hy_args_add(struct hy_args *args, const char *name, const char *value, struct hy_err *err)
+{
+    const struct hy_option *option = find_option(args->command, name, strlen(name), 0);
+
+    if (!option || option->pair)
+        return unknown_option(args->command, name, strlen(name), err);
+    if (option->value && !*value)
+        return hy_err_option(err, option->name, "needs a value: %s", option->value);
+    if (!option->value && *value)
+        return hy_err_option(err, option->name, "takes no value; remove '%s'", value);
+    return give(args, option, option->value ? value : NULL, err);
 }
 
 void hy_args_done(struct hy_args *args)

@@ -10,11 +10,12 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "hopyard.pb-c.h"
 
 struct hy_option {
     const char *name;  /* "grid": typed as --grid; NULL ends a table */
     const char *value; /* "NAME=V,V": the placeholder of its value; NULL: a flag */
-    const char *help;  /* NULL: hidden, for programs */
+    const char *help;  /* NULL: an alias, or accepted without effect */
     char letter; /* 'f': -f too; 0: none */
     bool many;   /* may be given more than once */
     bool pair;   /* a second value follows */
@@ -26,6 +27,7 @@ struct hy_option {
 };
 
 struct hy_args;
+struct hy_started;
 
 struct hy_command {
     const char *name;     /* NULL ends a table */
@@ -42,6 +44,8 @@ struct hy_command {
     bool owns;                              /* the run it starts ends with it, even if it is killed */
     int (*run)(const struct hy_args *args); /* returns the exit status */
     int (*raw)(int argc, char **argv);      /* parses its own arguments */
+    /* Starts a run and returns; NULL: runs are not submitted with this command. */
+    int (*start)(const struct hy_args *args, const char *project, struct hy_started *ret, struct hy_err *err);
 };
 
 struct hy_given {
@@ -59,6 +63,7 @@ struct hy_args {
     size_t word_count;
     char **rest; /* after "--", NULL-terminated; NULL: none */
     bool help;   /* --help was given; nothing else was checked */
+    Hy__RunSpec **submitted; /* of a submission: what no option describes, taken by hy_spec_begin; NULL: none */
 };
 
 /* The options of all commands: --project, --help. */
@@ -67,6 +72,9 @@ const struct hy_option *hy_command_common(const struct hy_command *c);
 
 /* argv without the program and the command. 0, -EINVAL with a message, or -ENOMEM. */
 int hy_args_parse(const struct hy_command *command, int argc, char **argv, struct hy_args *ret, struct hy_err *err);
+/* The same from names and values: room for `room` of them, then each ("" for a flag). */
+int hy_args_begin(const struct hy_command *command, size_t room, struct hy_args *ret, struct hy_err *err);
+int hy_args_add(struct hy_args *args, const char *name, const char *value, struct hy_err *err);
 void hy_args_done(struct hy_args *args);
 #define hy_cleanup_args __attribute__((cleanup(hy_args_done)))
 

@@ -79,18 +79,28 @@ int hy_run_prepare(const struct hy_args *args, const char *project, Hy__RunSpec 
 int hy_run_launch(const struct hy_args *args, const Hy__RunSpec *spec, struct hy_started *ret, struct hy_err *err)
 {
     bool owned = args->command->owns && !hy_args_has(args, "detach");
+    hy_cleanup_launched struct hy_launched launched = {.owner = -1};
     int rc;
 
     *ret = (struct hy_started){.owner = -1, .since_ms = hy_clock_wall_ms()};
     /* From here on Ctrl-C must not leave a run whose number was never printed. */
     hy_signals_open();
-    rc = hy_driver_launch(spec, owned ? &ret->owner : NULL, &ret->run, err);
+    rc = hy_driver_launch(spec, owned, &launched, err);
     if (rc == -EINVAL)
         err->code = -ECANCELED; /* the usage was valid: this is a failure of the run */
+    ret->run = launched.run;
+    ret->owner = hy_take_fd(launched.owner);
+    ret->socket = hy_take(launched.socket);
     return rc;
 }
 
-static int start(const struct hy_args *args, const char *project, struct hy_started *ret, struct hy_err *err)
+void hy_started_done(struct hy_started *s)
+{
+    free(s->socket);
+    s->socket = NULL;
+}
+
+int hy_run_start(const struct hy_args *args, const char *project, struct hy_started *ret, struct hy_err *err)
 {
     hy_cleanup_spec Hy__RunSpec *spec = NULL;
     int rc = hy_spec_new(args, &spec, err);
@@ -140,12 +150,12 @@ int hy_cmd_run(const struct hy_args *args)
 {
     struct hy_err err = {0};
     hy_cleanup_free char *project = hy_project_made(args, &err);
-    struct hy_started started;
+    hy_cleanup_started struct hy_started started = {0};
     enum hy_output form;
 
     if (!project || hy_output_format(args, &form, &err) < 0)
         return hy_cmd_failed(args, &err);
-    if (start(args, project, &started, &err) < 0)
+    if (hy_run_start(args, project, &started, &err) < 0)
         return hy_cmd_failed(args, &err);
     return hy_run_follow(args, project, &started, form);
 }

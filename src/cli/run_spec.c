@@ -44,8 +44,8 @@ static int number(const struct hy_args *args, const char *name, uint64_t least, 
     if (!text)
         return 0;
     if (hy_parse_u64(text, &value) < 0 || value < least || value > most)
-        return hy_err_set(err, -EINVAL, "--%s takes an integer from %llu to %llu, not '%s'", name,
-                          (unsigned long long)least, (unsigned long long)most, text);
+        return hy_err_option(err, name, "takes an integer from %llu to %llu, not '%s'", (unsigned long long)least,
+                             (unsigned long long)most, text);
     *ret = value;
     return 0;
 }
@@ -69,7 +69,7 @@ static int fraction(const struct hy_args *args, const char *name, double most, d
     if (!text)
         return 0;
     if (hy_parse_double(text, &value) < 0 || !(value >= 0 && value <= most))
-        return hy_err_set(err, -EINVAL, "--%s takes a number from 0 to %g, not '%s'", name, most, text);
+        return hy_err_option(err, name, "takes a number from 0 to %g, not '%s'", most, text);
     *ret = value;
     return 0;
 }
@@ -84,9 +84,9 @@ static int gpus(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *er
         return 0;
     if (hy_parse_double(text, &value) < 0 || !(value >= 0 && value <= GPUS_MAX) ||
         (value < 1 ? value != 0 && value < 0.01 : value != floor(value)))
-        return hy_err_set(err, -EINVAL,
-                          "--gpus takes an integer up to %d, or a share of one GPU from 0.01 to 0.99, not '%s'",
-                          GPUS_MAX, text);
+        return hy_err_option(err, "gpus",
+                             "takes an integer up to %d, or a share of one GPU from 0.01 to 0.99, not '%s'", GPUS_MAX,
+                             text);
     spec->gpus_said = 1;
     spec->gpu_share = (uint32_t)floor(value * 100 + 1e-9) * 10;
     return 0;
@@ -97,7 +97,7 @@ static int duration(const struct hy_args *args, const char *name, int64_t *ret_m
     const char *text = hy_args_get(args, name);
 
     if (text && (hy_parse_duration(text, ret_ms) < 0 || *ret_ms <= 0))
-        return hy_err_set(err, -EINVAL, "--%s takes a duration such as 90s, 15m or 1h, not '%s'", name, text);
+        return hy_err_option(err, name, "takes a duration such as 90s, 15m or 1h, not '%s'", text);
     return 0;
 }
 
@@ -115,12 +115,11 @@ static int limits(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *
     if (rc < 0)
         return rc;
     if (memory && (hy_parse_size(memory, &spec->memory) < 0 || spec->memory == 0))
-        return hy_err_set(err, -EINVAL, "--memory takes a size such as 512M or 4G, not '%s'", memory);
+        return hy_err_option(err, "memory", "takes a size such as 512M or 4G, not '%s'", memory);
     if (transfer && strcmp(transfer, "none") == 0)
         spec->max_transfer = HY_TRANSFER_UNLIMITED;
     else if (transfer && (hy_parse_size(transfer, &spec->max_transfer) < 0 || spec->max_transfer == 0))
-        return hy_err_set(err, -EINVAL, "--max-transfer takes a size such as 512M or 4G, or 'none', not '%s'",
-                          transfer);
+        return hy_err_option(err, "max-transfer", "takes a size such as 512M or 4G, or 'none', not '%s'", transfer);
     rc = duration(args, "timeout", &spec->timeout_ms, err);
     return rc == 0 ? duration(args, "disk-timeout", &spec->disk_timeout_ms, err) : rc;
 }
@@ -134,7 +133,7 @@ static int check_mix(const struct hy_args *args, struct hy_err *err)
     bool random = hy_args_has(args, "random"), evolve = hy_args_has(args, "evolve");
 
     if (hy_args_has(args, "paired") && !grid)
-        return hy_err_set(err, -EINVAL, "--paired requires --grid; add --grid NAME=V,V,… or remove --paired");
+        return hy_err_option(err, "paired", "requires --grid; add --grid NAME=V,V,… or remove --paired");
     if (random && evolve)
         return hy_err_set(err, -EINVAL, "--random and --evolve exclude each other; choose one");
     if (grid && (random || evolve))
@@ -144,13 +143,13 @@ static int check_mix(const struct hy_args *args, struct hy_err *err)
         return hy_err_set(err, -EINVAL,
                           "--grid and --space exclude each other; --space requires --random N or --evolve");
     if (space && !random && !evolve)
-        return hy_err_set(err, -EINVAL, "--space requires a search: add --random N or --evolve");
+        return hy_err_option(err, "space", "requires a search: add --random N or --evolve");
     if (!space && (random || evolve))
-        return hy_err_set(err, -EINVAL, "--%s requires a search space, for example: --space lr=log:1e-5..1e-1",
-                          random ? "random" : "evolve");
+        return hy_err_option(err, random ? "random" : "evolve",
+                             "requires a search space, for example: --space lr=log:1e-5..1e-1");
     for (size_t i = 0; i < HY_COUNT(of_evolve) && !evolve; i++)
         if (hy_args_has(args, of_evolve[i]))
-            return hy_err_set(err, -EINVAL, "--%s requires --evolve; add --evolve or remove it", of_evolve[i]);
+            return hy_err_option(err, of_evolve[i], "requires --evolve; add --evolve or remove it");
     return 0;
 }
 
@@ -161,7 +160,7 @@ int hy_spec_metric(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err 
     if (max && min)
         return hy_err_set(err, -EINVAL, "--max and --min exclude each other; a run has one metric");
     if (!max && !min && hy_args_has(args, "evolve"))
-        return hy_err_set(err, -EINVAL, "--evolve requires a metric: --max NAME or --min NAME");
+        return hy_err_option(err, "evolve", "requires a metric: --max NAME or --min NAME");
     if (!max && !min)
         return 0;
     spec->maximize = max != NULL;
@@ -183,8 +182,8 @@ static int strategy(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err
     hy_guess_offer(&guess, "best1bin");
     hy_guess_offer(&guess, "rand1bin");
     if (guess.best)
-        return hy_err_set(err, -EINVAL, "unknown --strategy '%s'; did you mean %s?", text, guess.best);
-    return hy_err_set(err, -EINVAL, "unknown --strategy '%s'; choose best1bin or rand1bin", text);
+        return hy_err_option(err, "strategy", "'%s' is unknown; did you mean %s?", text, guess.best);
+    return hy_err_option(err, "strategy", "'%s' is unknown; choose best1bin or rand1bin", text);
 }
 
 static int evolution(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
@@ -194,7 +193,7 @@ static int evolution(const struct hy_args *args, Hy__RunSpec *spec, struct hy_er
     spec->kind = HY__RUN_SPEC__KIND__EVOLVE;
     spec->asynchronous = hy_args_has(args, "async");
     if (!hy_args_has(args, "generations"))
-        return hy_err_set(err, -EINVAL, "--evolve requires --generations N (0: unlimited)");
+        return hy_err_option(err, "evolve", "requires --generations N (0: unlimited)");
     rc = hy_spec_number(args, "generations", 0, UINT32_MAX, &spec->generations, err);
     if (rc == 0)
         rc = hy_spec_number(args, "population", 1, 1u << 20, &spec->population, err);
@@ -379,7 +378,7 @@ static int check_space(const Hy__RunSpec *spec, struct hy_err *err)
     struct hy_space space = {0};
     int rc = hy_run_space(spec, &space, err);
 
-    if (rc < 0)
+    if (rc < 0 && !spec->function.len)
         hy_err_wrap(err, hy_run_takes_lists(spec) ? "--grid" : "--space");
     if (rc == 0)
         rc = try_search(spec, &space, err);
@@ -421,14 +420,13 @@ static int name_and_place(const struct hy_args *args, Hy__RunSpec *spec, struct 
     int rc = 0;
 
     if (name && hy_parse_u64(name, &port) != -EINVAL)
-        return hy_err_set(err, -EINVAL, "--name cannot be a number, because numbers identify runs; try: --name run-%s",
-                          name);
+        return hy_err_option(err, "name", "cannot be a number, because numbers identify runs; try run-%s", name);
     if (name && (strlen(name) > NAME_MAX_BYTES || *name == '-' || !is_printable(name)))
-        return hy_err_set(err, -EINVAL,
-                          "--name takes up to %d bytes of text without control characters and without '-' at the start",
-                          NAME_MAX_BYTES);
+        return hy_err_option(err, "name",
+                             "takes up to %d bytes of text without control characters and without '-' at the start",
+                             NAME_MAX_BYTES);
     if (listen && (hy_parse_u64(colon ? colon + 1 : listen, &port) < 0 || port > 65535 || colon == listen))
-        return hy_err_set(err, -EINVAL, "--listen takes [ADDRESS:]PORT such as 0.0.0.0:4711, not '%s'", listen);
+        return hy_err_option(err, "listen", "takes [ADDRESS:]PORT such as 0.0.0.0:4711, not '%s'", listen);
     if (name)
         rc = hy_spec_set_text(&spec->name, hy_strdup(name), err);
     if (rc == 0 && listen)
@@ -436,75 +434,40 @@ static int name_and_place(const struct hy_args *args, Hy__RunSpec *spec, struct 
     return rc < 0 || !hosts ? rc : hy_spec_hosts(spec, hosts, err);
 }
 
-/* ---- a Python function ---------------------------------------------------------------------- */
-
-static int read_function(const char *name, struct hy_buf *ret, struct hy_err *err)
-{
-    int rc = strcmp(name, "-") == 0 ? hy_read_all(STDIN_FILENO, ret) : hy_file_read(name, ret);
-
-    if (rc == -ENOBUFS)
-        return hy_err_set(err, -EINVAL,
-                          "the function is larger than %u MB with everything it refers to; load large data "
-                          "inside of it",
-                          HY_FUNCTION_LIMIT >> 20);
-    if (rc < 0)
-        return hy_err_sys(err, rc, "cannot read the function from '%s'", name);
-    return ret->len ? 0 : hy_err_set(err, -EINVAL, "the function in '%s' is empty", name);
-}
-
-static int take_function(const char *name, Hy__RunSpec *spec, struct hy_err *err)
-{
-    hy_cleanup_buf struct hy_buf bytes;
-    int rc;
-
-    hy_buf_init(&bytes, HY_FUNCTION_LIMIT);
-    rc = read_function(name, &bytes, err);
-    if (rc < 0)
-        return rc;
-    spec->function.data = hy_malloc(bytes.len);
-    if (!spec->function.data)
-        return hy_err_oom(err);
-    memcpy(spec->function.data, hy_buf_bytes(&bytes), bytes.len);
-    spec->function.len = bytes.len;
-    return 0;
-}
+/* ---- submitted runs -------------------------------------------------------------------- */
 
 /* An application's ID becomes the name of a directory. */
 static bool is_app_id(const char *text)
 {
-    return *text && *text != '.' && strlen(text) <= NAME_MAX_BYTES && !strchr(text, '/') && is_printable(text);
+    return *text != '.' && strlen(text) <= NAME_MAX_BYTES && !strchr(text, '/') && is_printable(text);
 }
 
-/* PID: the client for whose next run the agent may wait afterwards; KEY: identifies the runs that can share it. */
-static int take_standby(const char *text, Hy__RunSpec *spec, struct hy_err *err)
+/* Checks what no option describes. The run's agent may wait afterwards for the next run of the client, our parent. */
+static int submitted(Hy__RunSpec *spec, struct hy_err *err)
 {
-    const char *colon = strchr(text, ':');
-    hy_cleanup_free char *number = colon ? hy_strndup(text, (size_t)(colon - text)) : NULL;
     char mark[HY_MARK_MAX];
-    uint64_t pid;
-    int rc;
 
-    if (!number || hy_parse_u64(number, &pid) < 0 || pid == 0 || pid > INT_MAX || hy_mark_format((pid_t)pid, mark) < 0)
-        return hy_err_set(err, -EINVAL, "--standby takes PID:KEY of a running process, not '%s'", text);
-    rc = hy_spec_set_text(&spec->client, hy_strdup(mark), err);
-    return rc < 0 ? rc : hy_spec_set_text(&spec->warm_key, hy_strdup(colon + 1), err);
+    if (!is_app_id(spec->app_id))
+        return hy_err_option(err, "app-id", "must be a valid directory name, not '%s'", spec->app_id);
+    if (spec->function.len > HY_FUNCTION_LIMIT)
+        return hy_err_set(
+            err, -EINVAL,
+            "the function is larger than %u MB with everything it refers to; load large data inside of it",
+            HY_FUNCTION_LIMIT >> 20);
+    if (!*spec->warm_key)
+        return 0;
+    if (hy_mark_format(getppid(), mark) < 0)
+        return hy_err_set(err, -ESRCH, "the client has ended");
+    return hy_spec_set_text(&spec->client, hy_strdup(mark), err);
 }
 
-static int function(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+int hy_spec_begin(const struct hy_args *args, Hy__RunSpec **ret, struct hy_err *err)
 {
-    const char *name = hy_args_get(args, "function"), *title = hy_args_get(args, "title");
-    const char *app_id = hy_args_get(args, "app-id"), *standby = hy_args_get(args, "standby");
-    int rc = name ? take_function(name, spec, err) : 0;
-
-    if (rc == 0 && standby)
-        rc = take_standby(standby, spec, err);
-
-    spec->metric_optional = hy_args_has(args, "metric-optional");
-    if (rc == 0 && title)
-        rc = hy_spec_set_text(&spec->title, hy_strdup(title), err);
-    if (rc == 0 && app_id && !is_app_id(app_id))
-        return hy_err_set(err, -EINVAL, "--app-id must be a valid directory name, not '%s'", app_id);
-    return rc == 0 && app_id ? hy_spec_set_text(&spec->app_id, hy_strdup(app_id), err) : rc;
+    if (args->submitted)
+        *ret = hy_take(*args->submitted);
+    else if ((*ret = hy_malloc(sizeof **ret)))
+        hy__run_spec__init(*ret);
+    return *ret ? 0 : hy_err_oom(err);
 }
 
 int hy_spec_common(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
@@ -516,19 +479,17 @@ int hy_spec_common(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err 
     if (rc == 0)
         rc = hy_spec_engine(args, spec, err);
     if (rc == 0)
-        rc = command(args, spec, err);
-    return rc == 0 ? function(args, spec, err) : rc;
+        rc = args->submitted ? submitted(spec, err) : command(args, spec, err);
+    return rc;
 }
 
 int hy_spec_new(const struct hy_args *args, Hy__RunSpec **ret, struct hy_err *err)
 {
-    hy_cleanup_spec Hy__RunSpec *spec = hy_malloc(sizeof *spec);
-    int rc;
+    hy_cleanup_spec Hy__RunSpec *spec = NULL;
+    int rc = hy_spec_begin(args, &spec, err);
 
-    if (!spec)
-        return hy_err_oom(err);
-    hy__run_spec__init(spec);
-    rc = search(args, spec, err);
+    if (rc == 0)
+        rc = search(args, spec, err);
     if (rc == 0)
         rc = hy_spec_common(args, spec, err);
     if (rc == 0)

@@ -218,7 +218,7 @@ struct scaling {
 static int step(struct scaling *s, uint32_t ranks, struct hy_err *err)
 {
     struct hy_speed speed = {.ranks = ranks};
-    struct hy_started started;
+    hy_cleanup_started struct hy_started started = {0};
     int status;
 
     if (hy_spec_set_ranks(s->spec, ranks, err) < 0 || hy_run_launch(s->args, s->spec, &started, err) < 0)

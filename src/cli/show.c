@@ -435,7 +435,7 @@ static int open_showing(struct showing *s, const struct hy_args *args, struct hy
     if (trials && strcmp(trials, "all") == 0)
         limit = 0;
     else if (trials && (hy_parse_u64(trials, &limit) < 0 || limit == 0 || limit > INT64_MAX))
-        return hy_err_set(err, -EINVAL, "--trials takes a number greater than 0, or all, not '%s'", trials);
+        return hy_err_option(err, "trials", "takes a number greater than 0, or all, not '%s'", trials);
     s->limit = (int64_t)limit;
     rc = hy_project_store(args, HY_STORE_READ, &s->store, err);
     if (rc == 0)

@@ -16,7 +16,6 @@
 
 #define EXECUTORS_MAX 10000
 #define ELSEWHERE "203.0.113.1" /* reserved for documentation (RFC 5737); nothing is sent there */
-#define SESSION "session" /* the client has a SparkSession and supplies agents */
 
 /* The first host of "spark://a:7077,b:7077"; otherwise the name of this machine. */
 static char *master_host(const char *master)
@@ -112,7 +111,7 @@ static int check_no_engine_options(const struct hy_args *args, struct hy_err *er
 
     for (size_t i = 0; i < HY_COUNT(options); i++)
         if (hy_args_has(args, options[i]))
-            return hy_err_set(err, -EINVAL, "--%s requires --engine spark://HOST:PORT or yarn", options[i]);
+            return hy_err_option(err, options[i], "requires --engine spark://HOST:PORT or yarn");
     return 0;
 }
 
@@ -128,21 +127,23 @@ static int executors(const struct hy_args *args, Hy__RunSpec *spec, struct hy_er
 int hy_spec_engine(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     const char *master = hy_args_get(args, "engine");
-    bool has_session = master && strcmp(master, SESSION) == 0;
     int rc;
 
+    if (*spec->engine) /* submitted: the client has a SparkSession and supplies agents */
+        return spec->n_hosts ? hy_err_option(err, "hosts", "cannot be used with a SparkSession; remove one of them")
+                             : 0;
     if (!master)
         return check_no_engine_options(args, err);
-    if (!has_session && !is_master(master))
-        return hy_err_set(err, -EINVAL, "--engine takes spark://HOST:PORT or yarn, not '%s'", master);
+    if (!is_master(master))
+        return hy_err_option(err, "engine", "takes spark://HOST:PORT or yarn, not '%s'", master);
     if (spec->n_hosts || spec->listen[0])
         return hy_err_set(err, -EINVAL, "--engine cannot be used with --hosts or --listen; remove them");
     rc = executors(args, spec, err);
     if (rc == 0)
         rc = address(args, master, spec, err);
-    if (rc == 0 && !has_session)
+    if (rc == 0)
         rc = python(spec, err);
-    if (rc == 0 && !has_session)
+    if (rc == 0)
         rc = hy_spec_set_text(&spec->master, hy_strdup(master), err);
     return rc == 0 ? hy_spec_set_text(&spec->engine, hy_strdup("spark"), err) : rc;
 }

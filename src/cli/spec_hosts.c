@@ -24,17 +24,16 @@ static int one_host(Hy__RunSpec *spec, const char *text, size_t n, struct hy_err
     if (!whole)
         return hy_err_oom(err);
     if (host == 0 || *text == '-' || strcspn(whole, " \t\r\n'\"\\") != n || (close && !memchr(text, '[', host)))
-        return hy_err_set(err, -EINVAL, "--hosts takes HOST[:SLOTS],… such as a:4,b:2; '%s' is not a valid host",
-                          whole);
+        return hy_err_option(err, "hosts", "takes HOST[:SLOTS],… such as a:4,b:2; '%s' is not a valid host", whole);
     if (colon && strchr(whole + host + 1, ':'))
-        return hy_err_set(err, -EINVAL, "--hosts: write an IPv6 address in brackets, for example [%s]:2", whole);
+        return hy_err_option(err, "hosts", "takes an IPv6 address in brackets, for example [%s]:2", whole);
     if ((close && close + 1 < text + n && !colon) ||
         (colon && (hy_parse_u64(whole + host + 1, &slots) < 0 || slots < 1 || slots > 65536)))
-        return hy_err_set(err, -EINVAL, "--hosts: the slots of '%s' must be a number from 1 to 65536", whole);
+        return hy_err_option(err, "hosts", "takes from 1 to 65536 slots for a host; '%s' is invalid", whole);
     for (size_t i = 0; i < spec->n_hosts; i++)
         if (strncmp(spec->hosts[i]->host, whole, host) == 0 && !spec->hosts[i]->host[host])
-            return hy_err_set(err, -EINVAL, "--hosts names %s twice; give it once, with all its slots",
-                              spec->hosts[i]->host);
+            return hy_err_option(err, "hosts", "names %s twice; give it once, with all its slots",
+                                 spec->hosts[i]->host);
     name = hy_strndup(whole, host);
     return name ? hy_spec_add_host(spec, name, (uint32_t)slots, err) : hy_err_oom(err);
 }

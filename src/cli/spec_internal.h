@@ -10,12 +10,14 @@
 #include "cli/options.h"
 #include "client/client.h"
 
+/* An empty spec, or the submitted one. */
+int hy_spec_begin(const struct hy_args *args, Hy__RunSpec **ret, struct hy_err *err);
 /* Parses the number of an option; *ret stays unchanged if it was not given. */
 int hy_spec_number(const struct hy_args *args, const char *name, uint32_t least, uint32_t most, uint32_t *ret,
                    struct hy_err *err);
 /* --max and --min. */
 int hy_spec_metric(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err);
-/* Limits, name, hosts, the command, a Python function. */
+/* Limits, name, hosts, and the command or what was submitted instead. */
 int hy_spec_common(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err);
 
 #endif

@@ -484,7 +484,7 @@ static int parse_port(const struct hy_args *args, uint16_t *ret, struct hy_err *
     uint64_t number = 0;
 
     if (text && (hy_parse_u64(text, &number) < 0 || number < 1 || number > UINT16_MAX))
-        return hy_err_set(err, -EINVAL, "--port takes a number from 1 to 65535, not '%s'", text);
+        return hy_err_option(err, "port", "takes a number from 1 to 65535, not '%s'", text);
     *ret = (uint16_t)number;
     return 0;
 }
@@ -499,7 +499,7 @@ static int find_owner(const struct hy_args *args, int *ret_fd, struct hy_err *er
     if (!text)
         return 1;
     if (hy_parse_u64(text, &pid) < 0 || pid < 1 || pid > INT32_MAX)
-        return hy_err_set(err, -EINVAL, "--owner takes a process ID, not '%s'", text);
+        return hy_err_option(err, "owner", "takes a process ID, not '%s'", text);
     fd = open_process((pid_t)pid);
     if (fd == -ESRCH)
         return 0;

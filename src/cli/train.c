@@ -205,16 +205,32 @@ static int prepare(const struct hy_args *args, const char *project, Hy__RunSpec 
     return rc == 0 ? hy_spec_training_environment(args, *ret, err) : rc;
 }
 
-static int train(const struct hy_args *args, const char *project, const Hy__RunSpec *spec, enum hy_output form)
+static int launch(const struct hy_args *args, const char *project, const Hy__RunSpec *spec, struct hy_started *ret,
+                  struct hy_err *err)
 {
     const char *outputs = hy_args_get(args, "output-filename");
-    struct hy_started started;
+    int rc = hy_run_launch(args, spec, ret, err);
+
+    if (rc == 0 && outputs)
+        link_outputs(outputs, project, ret->run, spec->ranks);
+    return rc;
+}
+
+int hy_train_start(const struct hy_args *args, const char *project, struct hy_started *ret, struct hy_err *err)
+{
+    hy_cleanup_spec Hy__RunSpec *spec = NULL;
+    int rc = prepare(args, project, &spec, err);
+
+    return rc < 0 ? rc : launch(args, project, spec, ret, err);
+}
+
+static int train(const struct hy_args *args, const char *project, const Hy__RunSpec *spec, enum hy_output form)
+{
+    hy_cleanup_started struct hy_started started = {0};
     struct hy_err err = {0};
 
-    if (hy_run_launch(args, spec, &started, &err) < 0)
+    if (launch(args, project, spec, &started, &err) < 0)
         return hy_cmd_failed(args, &err);
-    if (outputs)
-        link_outputs(outputs, project, started.run, spec->ranks);
     return hy_run_follow(args, project, &started, form);
 }
 

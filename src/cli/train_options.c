@@ -97,15 +97,6 @@ const struct hy_option hy_train_options[] = {
     {.name = "html", .help = "print HTML for notebooks; each line replaces the previous one"},
     {.name = "check-build", .dash = "cb", .help = "print the built-in features like horovodrun, and exit"},
     {.name = "version", .letter = 'v', .help = "print the version, and exit"},
-    /* Hidden: the Python package starts trainings of functions with these. */
-    {.name = "function", .value = "FILE"},
-    {.name = "title", .value = "TEXT"},
-    {.name = "metric-optional"},
-    {.name = "standby", .value = "PID:KEY"},
-    {.name = "app-id", .value = "ID"},
-    /* Hidden: the Python package starts clusters with these. */
-    {.name = "roles", .value = "ROLE=N,…"},
-    {.name = "fed"},
     /* Aliases of horovodrun. */
     {.name = "np", .value = "N", .same = "num-proc"},
     {.name = "min-num-proc", .value = "N", .same = "min-np"},

@@ -75,9 +75,9 @@ static int elastic(const struct hy_args *args, Hy__RunSpec *spec, uint32_t ranks
     if (rc == 0)
         rc = hy_spec_number(args, "max-np", 1, RANKS_MAX, &spec->ranks_max, err);
     if (rc == 0 && spec->ranks_min > ranks)
-        return hy_err_set(err, -EINVAL, "--min-np %u is greater than -np %u", spec->ranks_min, ranks);
+        return hy_err_option(err, "min-np", "must be at most the number of ranks, %u, not %u", ranks, spec->ranks_min);
     if (rc == 0 && spec->ranks_max < ranks)
-        return hy_err_set(err, -EINVAL, "--max-np %u is less than -np %u", spec->ranks_max, ranks);
+        return hy_err_option(err, "max-np", "must be at least the number of ranks, %u, not %u", ranks, spec->ranks_max);
     if (rc == 0 && hy_args_has(args, "scaling"))
         return hy_err_set(err, -EINVAL, "--scaling cannot be used with --min-np or --max-np; remove them");
     return rc;
@@ -89,9 +89,9 @@ static int discovery(const struct hy_args *args, Hy__RunSpec *spec, struct hy_er
     const char *script = hy_args_get(args, "host-discovery-script");
 
     if (!script && hy_args_has(args, "slots-per-host"))
-        return hy_err_set(err, -EINVAL,
-                          "--slots-per-host requires --host-discovery-script; otherwise write the slots after each "
-                          "host, for example -H a:2,b:2");
+        return hy_err_option(err, "slots-per-host",
+                             "requires --host-discovery-script; otherwise write the slots after each "
+                             "host, for example -H a:2,b:2");
     if (!script)
         return 0;
     if (hy_args_has(args, "engine") || hy_args_has(args, "scaling"))
@@ -122,9 +122,8 @@ static int elastic_limits(const struct hy_args *args, Hy__RunSpec *spec, struct 
         return 0;
     last = hy_args_second(args, "blacklist-cooldown-range");
     if (!last || hy_parse_u64(first, &from) < 0 || hy_parse_u64(last, &to) < 0 || from < 1 || to < from || to > 1000000)
-        return hy_err_set(err, -EINVAL,
-                          "--blacklist-cooldown-range takes two numbers of seconds such as 10 100, not '%s %s'", first,
-                          last ? last : "");
+        return hy_err_option(err, "blacklist-cooldown-range",
+                             "takes two numbers of seconds such as 10 100, not '%s %s'", first, last ? last : "");
     spec->cooldown_first_s = (uint32_t)from;
     spec->cooldown_last_s = (uint32_t)to;
     return 0;
@@ -132,54 +131,31 @@ static int elastic_limits(const struct hy_args *args, Hy__RunSpec *spec, struct 
 
 /* ---- the roles of a cluster ---------------------------------------------------------- */
 
-static bool is_role(const char *name, size_t n)
+static bool is_role(const char *name)
 {
     static const char *const known[] = {"ps", "chief", "master", "evaluator", "worker"};
 
     for (size_t i = 0; i < HY_COUNT(known); i++)
-        if (strlen(known[i]) == n && strncmp(known[i], name, n) == 0)
+        if (strcmp(known[i], name) == 0)
             return true;
     return false;
 }
 
-/* Adds one of "ps=1,chief=1,worker=2"; a role with count 0 is skipped. */
-static int add_role(Hy__RunSpec *spec, const char *text, size_t n, struct hy_err *err)
+/* A submitted cluster. The nodes are numbered in the order of the roles. */
+static int roles(Hy__RunSpec *spec, struct hy_err *err)
 {
-    const char *equals = memchr(text, '=', n);
-    hy_cleanup_free char *count = equals ? hy_strndup(equals + 1, n - (size_t)(equals + 1 - text)) : NULL;
-    Hy__RoleSpec *role;
-    uint64_t number = 0;
-
-    if (!equals || !count || !is_role(text, (size_t)(equals - text)) || hy_parse_u64(count, &number) < 0 ||
-        number > RANKS_MAX)
-        return hy_err_set(err, -EINVAL,
-                          "--roles takes ROLE=N,… of the roles ps, chief or master, evaluator and worker, not '%.*s'",
-                          (int)n, text);
-    if (number == 0)
-        return 0;
-    role = hy_array_grow(spec->roles, spec->n_roles) < 0 ? NULL : hy_malloc(sizeof *role);
-    if (!role)
-        return hy_err_oom(err);
-    hy__role_spec__init(role);
-    spec->roles[spec->n_roles++] = role;
-    role->count = (uint32_t)number;
-    spec->ranks += role->count;
-    return hy_spec_set_text(&role->name, hy_strndup(text, (size_t)(equals - text)), err);
-}
-
-/* The nodes are numbered in the order of the roles. */
-static int roles(const char *text, Hy__RunSpec *spec, struct hy_err *err)
-{
-    int rc = 0;
-
     spec->ranks = 0;
-    for (const char *end; rc == 0 && *text; text = *end ? end + 1 : end) {
-        end = strchrnul(text, ',');
-        rc = add_role(spec, text, (size_t)(end - text), err);
+    for (size_t i = 0; i < spec->n_roles; i++) {
+        const Hy__RoleSpec *role = spec->roles[i];
+
+        if (!is_role(role->name) || role->count < 1 || role->count > RANKS_MAX || spec->ranks > RANKS_MAX)
+            return hy_err_set(err, -EINVAL,
+                              "a cluster has the roles ps, chief or master, evaluator and worker, with up to %d nodes; "
+                              "%u of '%s' is invalid",
+                              RANKS_MAX, role->count, role->name);
+        spec->ranks += role->count;
     }
-    if (rc == 0 && hy_spec_ranks(spec) == 0)
-        return hy_err_set(err, -EINVAL, "a cluster needs a chief or a worker");
-    return rc;
+    return hy_spec_ranks(spec) == 0 ? hy_err_set(err, -EINVAL, "a cluster needs a chief or a worker") : 0;
 }
 
 static int ranks(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
@@ -193,15 +169,14 @@ static int ranks(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *e
         return rc;
     count = default_ranks(args, slots);
     rc = hy_spec_number(args, "num-proc", 1, RANKS_MAX, &count, err);
-    if (rc == 0 && hy_args_has(args, "roles")) {
-        rc = roles(hy_args_get(args, "roles"), spec, err);
-        spec->fed = hy_args_has(args, "fed");
+    if (rc == 0 && spec->n_roles) {
+        rc = roles(spec, err);
         count = spec->ranks;
     }
     if (rc == 0 && count == 0)
         return hy_err_set(err, -EINVAL, "missing number of ranks; usage: hopyard train -np 4 …");
     if (rc == 0 && slots && slots < count && !spec->listen[0])
-        return hy_err_set(err, -EINVAL, "the hosts have %u slots, too few for -np %u; add slots, for example a:%u",
+        return hy_err_set(err, -EINVAL, "the hosts have %u slots, too few for %u ranks; add slots, for example a:%u",
                           slots, count, count);
     if (rc == 0 && count > HERE_MAX && spec->n_hosts == 0 && !spec->listen[0] && !*spec->engine && !*spec->discovery)
         return hy_err_set(err, -EINVAL, "one machine can run at most %d ranks; distribute them with -H a:%d,b:%d",
@@ -222,8 +197,8 @@ static int metric(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *
 
     spec->metric_optional = 1; /* often only rank 0 reports one */
     if (speed && !hy_args_has(args, "scaling"))
-        return hy_err_set(err, -EINVAL,
-                          "--metric requires --scaling; set the metric of a training with --max NAME or --min NAME");
+        return hy_err_option(err, "metric",
+                             "requires --scaling; set the metric of a training with --max NAME or --min NAME");
     if (rc < 0 || spec->metric[0] || !hy_args_has(args, "scaling"))
         return rc;
     spec->maximize = 1;
@@ -232,13 +207,11 @@ static int metric(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *
 
 int hy_spec_training(const struct hy_args *args, Hy__RunSpec **ret, struct hy_err *err)
 {
-    hy_cleanup_spec Hy__RunSpec *spec = hy_malloc(sizeof *spec);
-    int rc;
+    hy_cleanup_spec Hy__RunSpec *spec = NULL;
+    int rc = hy_spec_begin(args, &spec, err);
 
-    if (!spec)
-        return hy_err_oom(err);
-    hy__run_spec__init(spec);
-    rc = hy_spec_common(args, spec, err);
+    if (rc == 0)
+        rc = hy_spec_common(args, spec, err);
     if (rc == 0)
         rc = metric(args, spec, err);
     if (rc == 0)
@@ -318,7 +291,7 @@ static int timeline(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err
     else if (file)
         rc = set_take(spec, hy_asprintf("HOROVOD_TIMELINE=%s/%s", spec->cwd, file), err);
     else if (hy_args_has(args, "timeline-mark-cycles") && !find(spec, "HOROVOD_TIMELINE", 16))
-        return hy_err_set(err, -EINVAL, "--timeline-mark-cycles requires --timeline-filename FILE");
+        return hy_err_option(err, "timeline-mark-cycles", "requires --timeline-filename FILE");
     return rc == 0 && hy_args_has(args, "timeline-mark-cycles")
                ? set_take(spec, hy_strdup("HOROVOD_TIMELINE_MARK_CYCLES=1"), err)
                : rc;
@@ -384,7 +357,7 @@ static int reset_limit(const struct hy_args *args, Hy__RunSpec *spec, struct hy_
     if (rc < 0 || limit == 0)
         return rc;
     if (!spec->ranks_max)
-        return hy_err_set(err, -EINVAL, "--reset-limit requires an elastic training; add --min-np or --max-np");
+        return hy_err_option(err, "reset-limit", "requires an elastic training; add --min-np or --max-np");
     return set_take(spec, hy_asprintf("HOPYARD_RESET_LIMIT=%u", limit), err);
 }
 
@@ -395,7 +368,7 @@ static int binding(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err 
     if (!to)
         return 0;
     if (strcmp(to, "share") != 0 && strcmp(to, "none") != 0)
-        return hy_err_set(err, -EINVAL, "--bind-to takes 'share' or 'none', not '%s'", to);
+        return hy_err_option(err, "bind-to", "takes 'share' or 'none', not '%s'", to);
     return set_take(spec, hy_asprintf("HOPYARD_BIND_TO=%s", to), err);
 }
 

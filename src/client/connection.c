@@ -49,17 +49,6 @@ int hy_client_stop(int fd, bool feed)
     return put(fd, &request);
 }
 
-int hy_client_hold_feed(int fd)
-{
-    Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
-    Hy__Announce announce = HY__ANNOUNCE__INIT;
-
-    announce.feeds = true;
-    request.body_case = HY__CLIENT_REQUEST__BODY_ANNOUNCE;
-    request.announce = &announce;
-    return put(fd, &request);
-}
-
 int hy_client_announce(int fd, const char *tensorboard)
 {
     Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
@@ -68,31 +57,6 @@ int hy_client_announce(int fd, const char *tensorboard)
     announce.tensorboard = (char *)tensorboard;
     request.body_case = HY__CLIENT_REQUEST__BODY_ANNOUNCE;
     request.announce = &announce;
-    return put(fd, &request);
-}
-
-int hy_client_supply(int fd, const Hy__Supply *offer)
-{
-    Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
-
-    request.body_case = HY__CLIENT_REQUEST__BODY_SUPPLY;
-    request.supply = (Hy__Supply *)offer;
-    return put(fd, &request);
-}
-
-int hy_client_agent_ended(int fd, const struct hy_supply_line *line)
-{
-    Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
-    Hy__AgentOver over = HY__AGENT_OVER__INIT;
-    char text[1024];
-
-    snprintf(text, sizeof text, "%s", line->why);
-    over.id = line->over;
-    over.why = text;
-    over.lives = line->lives;
-    over.died = line->died;
-    request.body_case = HY__CLIENT_REQUEST__BODY_OVER;
-    request.over = &over;
     return put(fd, &request);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Starts a driver process in a new session. The driver writes one status line to
- * a pipe: "ok RUN" once the run is in the store and its socket is open, or
+ * a pipe: "ok RUN SOCKET" once the run is in the store and its socket is open, or
  * "error MESSAGE".
  */
 #include <errno.h>
@@ -60,12 +60,24 @@ static int fork_driver(const struct ends *ends, char **argv)
     return WIFEXITED(how) && WEXITSTATUS(how) == 0 ? 0 : -EAGAIN;
 }
 
-static int read_status(int fd, int64_t *ret_run, struct hy_err *err)
+/* "ok 3 /tmp/hopyard-0/3.sock", or "error …". */
+static int parse_status(const char *line, struct hy_launched *ret, struct hy_err *err)
+{
+    long long run;
+    int n = 0;
+
+    if (sscanf(line, "ok %lld %n", &run, &n) < 1 || !n)
+        return hy_err_set(err, -ECANCELED, "%s", strncmp(line, "error ", 6) == 0 ? line + 6 : line);
+    ret->run = run;
+    ret->socket = hy_strdup(line + n);
+    return ret->socket ? 0 : hy_err_oom(err);
+}
+
+static int read_status(int fd, struct hy_launched *ret, struct hy_err *err)
 {
     hy_cleanup_buf struct hy_buf text;
     const char *line;
     char *newline;
-    long long run;
 
     hy_buf_init(&text, 8192);
     for (;;) {
@@ -84,14 +96,10 @@ static int read_status(int fd, int64_t *ret_run, struct hy_err *err)
     if (!newline)
         return hy_err_set(err, -EPIPE, "the driver process exited before it reported the run");
     *newline = '\0';
-    if (sscanf(line, "ok %lld", &run) == 1) {
-        *ret_run = run;
-        return 0;
-    }
-    return hy_err_set(err, -ECANCELED, "%s", strncmp(line, "error ", 6) == 0 ? line + 6 : line);
+    return parse_status(line, ret, err);
 }
 
-static int start_driver(char **argv, const uint8_t *spec, size_t spec_len, int owner, int64_t *ret_run,
+static int start_driver(char **argv, const uint8_t *spec, size_t spec_len, int owner, struct hy_launched *ret,
                         struct hy_err *err)
 {
     int in[2] = {-1, -1}, out[2] = {-1, -1};
@@ -109,28 +117,29 @@ static int start_driver(char **argv, const uint8_t *spec, size_t spec_len, int o
         rc = hy_write_all(in[1], spec, spec_len);
     hy_close_at(&in[1]);
     if (rc == 0 || rc == -EPIPE) /* a driver that does not read its spec reports why */
-        rc = read_status(out[0], ret_run, err);
+        rc = read_status(out[0], ret, err);
     hy_close_at(&out[0]);
     return rc;
 }
 
 /* The owner pipe carries no data: the driver sees EOF when this process exits, even if it is killed. */
-int hy_driver_launch(const Hy__RunSpec *spec, int *ret_owner, int64_t *ret_run, struct hy_err *err)
+int hy_driver_launch(const Hy__RunSpec *spec, bool owned, struct hy_launched *ret, struct hy_err *err)
 {
     char number[16];
-    char *argv[] = {(char *)"hopyard", (char *)"driver", ret_owner ? (char *)"--owner-fd" : NULL, number, NULL};
+    char *argv[] = {(char *)"hopyard", (char *)"driver", owned ? (char *)"--owner-fd" : NULL, number, NULL};
     hy_cleanup_free uint8_t *bytes = hy_malloc(hy__run_spec__get_packed_size(spec));
     int owner[2] = {-1, -1}, rc;
 
+    *ret = (struct hy_launched){.owner = -1};
     if (!bytes)
         return hy_err_oom(err);
-    if (ret_owner && HY_SYS(pipe2(owner, O_CLOEXEC)) < 0)
+    if (owned && HY_SYS(pipe2(owner, O_CLOEXEC)) < 0)
         return hy_err_sys(err, -errno, "cannot create a pipe");
     snprintf(number, sizeof number, "%d", owner[0]);
-    rc = start_driver(argv, bytes, hy__run_spec__pack(spec, bytes), owner[0], ret_run, err);
+    rc = start_driver(argv, bytes, hy__run_spec__pack(spec, bytes), owner[0], ret, err);
     hy_close_at(&owner[0]);
-    if (rc == 0 && ret_owner)
-        *ret_owner = owner[1];
+    if (rc == 0)
+        ret->owner = owner[1];
     else
         hy_close_at(&owner[1]);
     return rc;
@@ -141,7 +150,14 @@ int hy_driver_disown(int owner)
     return hy_write_all(owner, "", 1);
 }
 
-int hy_driver_resume(const char *project, int64_t run, const char *address, struct hy_err *err)
+void hy_launched_done(struct hy_launched *l)
+{
+    hy_close_at(&l->owner);
+    free(l->socket);
+    l->socket = NULL;
+}
+
+int hy_driver_resume(const char *project, int64_t run, const char *address, struct hy_launched *ret, struct hy_err *err)
 {
     char number[32];
     char *argv[] = {(char *)"hopyard",
@@ -154,6 +170,7 @@ int hy_driver_resume(const char *project, int64_t run, const char *address, stru
                     (char *)address,
                     NULL};
 
+    *ret = (struct hy_launched){.owner = -1};
     snprintf(number, sizeof number, "%lld", (long long)run);
-    return start_driver(argv, NULL, 0, -1, &run, err);
+    return start_driver(argv, NULL, 0, -1, ret, err);
 }

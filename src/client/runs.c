@@ -48,7 +48,7 @@ char *hy_project_path(const char *given, struct hy_err *err)
         return NULL;
     }
     if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode)) {
-        hy_err_set(err, -EINVAL, "the project '%s' is not a directory; --project takes a directory", directory);
+        hy_err_set(err, -EINVAL, "the project '%s' is not a directory; choose another project", directory);
         free(path);
         return NULL;
     }
@@ -105,17 +105,19 @@ void hy_run_info_done(struct hy_run_info *r)
 int hy_run_info_find(struct hy_store *s, const char *text, struct hy_run_info *ret, struct hy_err *err)
 {
     int64_t id;
+    bool alive;
     int rc = hy_store_run_find(s, text, &id, err);
 
     *ret = (struct hy_run_info){0};
     if (rc < 0)
         return rc;
+    alive = hy_store_run_alive(s, id) > 0; /* before its state, which a driver that has exited has committed */
     rc = hy_store_run_each(s, id, copy_run, ret, err);
     if (rc < 0) {
         hy_run_info_done(ret);
         return rc == -ENOMEM ? hy_err_oom(err) : rc;
     }
-    ret->alive = hy_store_run_alive(s, id) > 0;
+    ret->alive = alive;
     ret->shown = ret->row.logdir ? hy_store_display_path(s, ret->row.logdir) : NULL;
     return 0;
 }

@@ -37,7 +37,7 @@ int hy_run_info_find(struct hy_store *s, const char *text, struct hy_run_info *r
 void hy_run_info_done(struct hy_run_info *r); /* a zeroed one is empty */
 #define hy_cleanup_run_info __attribute__((cleanup(hy_run_info_done)))
 
-/* "running", "done" …, "interrupted" (the driver has exited), or "waiting" (the message says for what; supply.c). */
+/* "running", "done" …, "interrupted" (the driver has exited), or "waiting" (the message says for what). */
 const char *hy_run_state_text(const struct hy_run_row *row, bool alive);
 
 /* A row as the driver's view of a trial; its texts are borrowed from the row. */

@@ -99,7 +99,7 @@ static int check_limits(struct transfer *s, uint64_t limit)
 
     if (s->bytes > limit)
         hy_err_set(&s->err, -EFBIG,
-                   "its checkpoint is larger than --max-transfer (%s); raise it, "
+                   "its checkpoint is larger than the %s that may be copied (max-transfer); raise the limit, "
                    "or keep checkpoints on storage that all machines share",
                    hy_format_size(limit, text, sizeof text));
     else if (s->count > PIECES_MAX || s->names > NAMES_MAX)

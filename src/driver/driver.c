@@ -278,7 +278,7 @@ static int make_logdir(struct driver *d, struct hy_err *err)
             rc = -errno;
     }
     return hy_err_sys(err, rc,
-                      "cannot create the directory '%s' for the logs; choose another project with --project "
+                      "cannot create the directory '%s' for the logs; choose another project directory "
                       "or HOPYARD_PROJECT",
                       app_dir ? app_dir : "");
 }
@@ -590,11 +590,11 @@ static int parse(struct driver *d, int argc, char **argv, const char **ret_proje
 }
 
 /* Standard output is a pipe to the process that started the driver: one line, then it is closed. */
-static void report_status(int fd, int64_t run, const struct hy_err *err)
+static void report_status(int fd, const struct driver *d, const struct hy_err *err)
 {
     char line[700];
     int n = err->code ? snprintf(line, sizeof line, "error %s\n", err->text)
-                      : snprintf(line, sizeof line, "ok %lld\n", (long long)run);
+                      : snprintf(line, sizeof line, "ok %lld %s\n", (long long)d->run, d->clients.socket_path);
 
     if (hy_write_all(fd, line, (size_t)n) < 0)
         hy_warn("the process that started this run has ended");
@@ -656,7 +656,7 @@ int hy_driver_main(int argc, char **argv)
     prctl(PR_SET_NAME, "hopyard-driver");
     status = detach_stdout();
     rc = driver_open(&d, project, &err);
-    report_status(status, d.run, &err);
+    report_status(status, &d, &err);
     hy_close_at(&status);
     status = -1;
     if (rc == 0)

@@ -52,7 +52,7 @@ static int gpu_shortage_error(uint32_t share, uint32_t most, const char *has, st
     else
         snprintf(wants, sizeof wants, "%u GPU%s", share / HY_GPU_WHOLE, share > HY_GPU_WHOLE ? "s" : "");
     return hy_err_set(err, -ENOSPC, "each trial needs %s, but %s; %s", wants, has,
-                      most ? "lower --gpus" : "leave --gpus out");
+                      most ? "request fewer GPUs per trial" : "do not request GPUs");
 }
 
 static int describe_gpu_shortage(const struct driver *d, struct hy_err *err)
@@ -115,17 +115,18 @@ static int describe_rank_shortage(const struct driver *d, struct hy_need need, s
                           d->spec->ranks, d->spec->ranks, slots == 1 ? "is" : "are", (unsigned long long)slots,
                           *d->spec->engine ? "executors" : "slots or machines");
     if (slots < ranks)
-        return hy_err_set(err, -ENOSPC, "%u ranks need %u slots, but there %s %llu; lower -np to %llu, or add %s",
-                          ranks, ranks, slots == 1 ? "is" : "are", (unsigned long long)slots, (unsigned long long)slots,
+        return hy_err_set(err, -ENOSPC, "%u ranks need %u slots, but there %s %llu; start %llu, or add %s", ranks,
+                          ranks, slots == 1 ? "is" : "are", (unsigned long long)slots, (unsigned long long)slots,
                           *d->spec->engine ? "executors" : "slots or machines, as in -H a:4,b:4");
     need.roles[0].gpu_share = 0;
     if (hy_schedule_possible(d->schedule, &need))
-        return hy_err_set(err, -ENOSPC, "%u ranks need %g GPU%s each, but there %s %llu; lower -np or --gpus", ranks,
-                          share / (double)HY_GPU_WHOLE, share == HY_GPU_WHOLE ? "" : "s", gpus == 1 ? "is" : "are",
-                          (unsigned long long)gpus);
+        return hy_err_set(err, -ENOSPC,
+                          "%u ranks need %g GPU%s each, but there %s %llu; start fewer ranks or request fewer GPUs",
+                          ranks, share / (double)HY_GPU_WHOLE, share == HY_GPU_WHOLE ? "" : "s",
+                          gpus == 1 ? "is" : "are", (unsigned long long)gpus);
     return hy_err_set(err, -ENOSPC,
-                      "%u ranks with %s each exceed the memory of the machines; lower -np or "
-                      "--memory",
+                      "%u ranks with %s each exceed the memory of the machines; start fewer "
+                      "ranks or lower the memory limit",
                       ranks, hy_format_size(d->spec->memory, size, sizeof size));
 }
 
@@ -137,7 +138,7 @@ static int describe_memory_shortage(const struct driver *d, struct hy_err *err)
 
     for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         most = a->in_schedule && a->memory > most ? a->memory : most;
-    return hy_err_set(err, -ENOSPC, "a trial needs %s of memory, but no %s has more than %s; lower --memory%s",
+    return hy_err_set(err, -ENOSPC, "a trial needs %s of memory, but no %s has more than %s; lower the memory limit%s",
                       hy_format_size(d->spec->memory, wants, sizeof wants), *d->spec->engine ? "executor" : "machine",
                       hy_format_size(most, has, sizeof has),
                       *d->spec->engine ? " or raise spark.executor.memoryOverhead" : "");
@@ -165,7 +166,7 @@ void hy_run_note_gpus(struct driver *d, const struct agent *a)
         hy_search_total(d->search) < 2)
         return;
     d->gpus_noted = true;
-    hy_run_note(d, "%u GPU%s %s%s %s not leased: pass --gpus 1 (gpus=1) to give each trial its own", a->gpus,
+    hy_run_note(d, "%u GPU%s %s%s %s not leased: with gpus=1 (--gpus 1) each trial has its own", a->gpus,
                 a->gpus == 1 ? "" : "s", a->host_spec ? "on " : "here", a->host_spec ? a->name : "",
                 a->gpus == 1 ? "is" : "are");
 }

@@ -386,7 +386,7 @@ static void check_elastic_timeout(struct driver *d, int64_t now)
     if (now - g->too_few_since < d->spec->elastic_timeout_ms)
         return;
     hy_err_set(&err, -ETIMEDOUT,
-               "for %lld s there %s %zu rank%s, but --min-np is %u; --elastic-timeout ends the "
+               "for %lld s there %s %zu rank%s, but the minimum is %u; the elastic timeout ends the "
                "training",
                (long long)d->spec->elastic_timeout_ms / 1000, alive == 1 ? "was" : "were", alive, alive == 1 ? "" : "s",
                d->spec->ranks_min);

@@ -442,7 +442,7 @@ static bool is_within_limits(struct output *o, const Hy__Output *m)
     if (o->file_count > HY_FILES_LIMIT)
         hy_agent_set_violation(o->agent, "more than %u files of one trial", HY_FILES_LIMIT);
     else if (o->data_bytes > limit)
-        hy_agent_set_violation(o->agent, "files of one trial with more than the %s of --max-transfer",
+        hy_agent_set_violation(o->agent, "files of one trial with more than the %s that may be copied",
                                hy_format_size(limit, text, sizeof text));
     else if (o->announced > HY_ANNOUNCED_LIMIT)
         hy_agent_set_violation(o->agent, "too many files that were announced and not sent");

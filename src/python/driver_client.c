@@ -8,6 +8,8 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stddef.h>
+#include <structmember.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -22,7 +24,8 @@
 
 struct driver {
     PyObject object;
-    int fd;
+    PyObject *run; /* its number if submit() has started it; None: not known */
+    int fd; /* -1: the driver had ended before it was connected to */
     bool is_closed, is_waiting;
     pthread_mutex_t sending;
     struct hy_buf rest, message; /* of next() */
@@ -35,6 +38,22 @@ static const struct hy_py_state *state_of(PyObject *self)
 
 /* ---- life cycle ----------------------------------------------------------------- */
 
+static struct driver *connect_to(PyTypeObject *type, const char *socket, struct hy_err *err)
+{
+    struct driver *d = (struct driver *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+
+    if (!d)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS; /* a driver that is stopped may not accept */
+    d->fd = hy_local_connect(socket, err);
+    Py_END_ALLOW_THREADS;
+    d->run = Py_NewRef(Py_None);
+    pthread_mutex_init(&d->sending, NULL);
+    hy_buf_init(&d->rest, HY_LOCAL_MAX + 65536);
+    hy_buf_init(&d->message, HY_LOCAL_MAX);
+    return d;
+}
+
 static PyObject *driver_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static const char *const names[] = {"socket", NULL};
@@ -44,22 +63,30 @@ static PyObject *driver_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&:Driver", (char **)names, PyUnicode_FSConverter, &path))
         return NULL;
-    d = (struct driver *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
-    if (d) {
-        const char *socket = PyBytes_AsString(path);
-
-        Py_BEGIN_ALLOW_THREADS; /* a driver that is stopped may not accept */
-        d->fd = hy_local_connect(socket, &err);
-        Py_END_ALLOW_THREADS;
-        pthread_mutex_init(&d->sending, NULL);
-        hy_buf_init(&d->rest, HY_LOCAL_MAX + 65536);
-        hy_buf_init(&d->message, HY_LOCAL_MAX);
-        if (d->fd < 0) {
-            hy_py_raise(state_of((PyObject *)d), &err);
-            Py_CLEAR(d);
-        }
+    d = connect_to(type, PyBytes_AsString(path), &err);
+    if (d && d->fd < 0) {
+        hy_py_raise(state_of((PyObject *)d), &err);
+        Py_CLEAR(d);
     }
     Py_DECREF(path);
+    return (PyObject *)d;
+}
+
+/* A short run may have ended before it is connected to. */
+static PyObject *driver_submit(PyObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *started = hy_py_submit(PyType_GetModuleState((PyTypeObject *)type), args, kwargs), *run, *path = NULL;
+    struct driver *d = NULL;
+    struct hy_err err = {0};
+
+    if (started && PyArg_ParseTuple(started, "OO&", &run, PyUnicode_FSConverter, &path))
+        d = connect_to((PyTypeObject *)type, PyBytes_AsString(path), &err);
+    if (d) {
+        Py_DECREF(d->run);
+        d->run = Py_NewRef(run);
+    }
+    Py_XDECREF(path);
+    Py_XDECREF(started);
     return (PyObject *)d;
 }
 
@@ -70,6 +97,7 @@ static void driver_dealloc(PyObject *self)
 
     if (d->fd >= 0)
         close(d->fd);
+    Py_XDECREF(d->run);
     pthread_mutex_destroy(&d->sending);
     hy_buf_done(&d->rest);
     hy_buf_done(&d->message);
@@ -84,6 +112,8 @@ static PyObject *driver_close(PyObject *self, PyObject *ignored)
 
     (void)ignored;
     d->is_closed = true;
+    if (d->fd < 0)
+        return Py_NewRef(Py_None);
     if (shutdown(d->fd, SHUT_RDWR) < 0 && errno != ENOTCONN)
         return PyErr_SetFromErrno(PyExc_OSError);
     return Py_NewRef(Py_None);
@@ -98,6 +128,8 @@ static PyObject *put(PyObject *self, const Hy__ClientRequest *request)
     uint8_t bytes[REQUEST_MAX];
     int rc;
 
+    if (d->fd < 0)
+        return Py_NewRef(Py_False);
     if (n > sizeof bytes)
         return hy_py_error(state_of(self), "a request to the driver has %zu bytes (the limit is %zu)", n, sizeof bytes);
     hy__client_request__pack(request, bytes);
@@ -288,6 +320,8 @@ static PyObject *driver_next(PyObject *self, PyObject *args, PyObject *kwargs)
         return NULL;
     if (given != Py_None && !(timeout >= 0 && timeout < 1e9))
         timeout = timeout < 0 ? 0 : 1e9;
+    if (d->fd < 0)
+        return Py_NewRef(Py_None);
     if (d->is_waiting)
         return hy_py_error(state_of(self), "another thread waits for events of this driver");
     d->is_waiting = true;
@@ -313,7 +347,14 @@ static PyObject *driver_next(PyObject *self, PyObject *args, PyObject *kwargs)
 
 /* ---- the type ----------------------------------------------------------------------- */
 
+static PyMemberDef members[] = {
+    {"run", T_OBJECT_EX, offsetof(struct driver, run), READONLY, "The number of a run that submit() has started."},
+    {0},
+};
+
 static PyMethodDef methods[] = {
+    {"submit", (PyCFunction)(void (*)(void))driver_submit, METH_CLASS | METH_VARARGS | METH_KEYWORDS,
+     "Starts a run and connects to its driver. Raises an Error whose `option` is the name of an invalid option."},
     {"watch", driver_watch, METH_NOARGS, "Requests updates, ten a second at most."},
     {"next", (PyCFunction)(void (*)(void))driver_next, METH_VARARGS | METH_KEYWORDS,
      "The next event; None when the connection has ended; TimeoutError after `timeout` seconds."},
@@ -334,6 +375,7 @@ PyObject *hy_py_driver_type(PyObject *module)
         {Py_tp_new, driver_new},
         {Py_tp_dealloc, driver_dealloc},
         {Py_tp_methods, methods},
+        {Py_tp_members, members},
         {Py_tp_doc,
          (void *)"Driver(socket): a connection to the driver of a run. Requests return False if it has ended."},
         {0, NULL},

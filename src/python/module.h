@@ -7,7 +7,7 @@
  *     search.c search_space.c                 searches (src/search)
  *     fork_server.c fork_request.c fork_trial.c   the fork server
  *     report.c                                metrics and errors of a trial
- *     driver_client.c                         a connection to the driver of a run
+ *     driver_client.c driver_submit.c         a connection to the driver of a run; starting one
  *     cluster_node.c                          a node of a cluster
  *     collective.c current_group.c            the group of ranks (src/collective)
  *     tensorflow_bridge.c                     the group and feeds for TensorFlow ops
@@ -54,6 +54,8 @@ PyObject *hy_py_leave(PyObject *module, PyObject *arg);
 
 /* driver_client.c: */
 PyObject *hy_py_driver_type(PyObject *module);
+/* driver_submit.c: (run, socket), or NULL with an exception set. */
+PyObject *hy_py_submit(const struct hy_py_state *state, PyObject *args, PyObject *kwargs);
 
 /* cluster_node.c: */
 PyObject *hy_py_node_type(PyObject *module);

@@ -155,7 +155,7 @@ static void describe_timeout(struct hy_process *p)
     char limit[64];
 
     format_limit(p->timeout_ms, limit, sizeof limit);
-    snprintf(p->message, sizeof p->message, "killed: ran longer than the %s it may take; raise --timeout", limit);
+    snprintf(p->message, sizeof p->message, "killed: ran longer than the %s it may take; raise the time limit", limit);
 }
 
 static void describe_over_memory(struct hy_process *p)
@@ -167,7 +167,7 @@ static void describe_over_memory(struct hy_process *p)
 
         p->used = peak > p->memory ? peak : p->memory;
     }
-    snprintf(p->message, sizeof p->message, "killed: used %s of the %s it may use; raise --memory",
+    snprintf(p->message, sizeof p->message, "killed: used %s of the %s it may use; raise the memory limit",
              hy_format_size(p->used, used, sizeof used), hy_format_size(p->memory, limit, sizeof limit));
 }
 

@@ -285,7 +285,7 @@ void hy_print_error(const char *what, const struct hy_err *err)
     hy_out_tint_on(&out, HY_RED);
     hy_outf(&out, "hopyard%s%s:", what ? " " : "", what ? what : "");
     hy_out_tint_off(&out, HY_RED);
-    hy_out_str(&out, " ");
+    hy_outf(&out, " %s%s%s", err->option ? "--" : "", err->option ? err->option : "", err->option ? " " : "");
     hy_out_value(&out, err->text[0] ? err->text : "out of memory");
     hy_out_str(&out, "\n");
     /* Without memory, print without colors; other errors cannot be reported anywhere. */

@@ -111,7 +111,8 @@ HY_TEST_WITH(test_two_runs_have_no_more_than_the_cores_there_are, set_up, tear_d
     for (int i = 0; i < 400 && !third.why[0]; i++)
         pass(25);
     assert_string_equal(
-        third.why, "2 of this machine's 2 cores are in use, by run 1 in '/a'; pass --oversubscribe to start at once");
+        third.why,
+        "2 of this machine's 2 cores are in use, by run 1 in '/a'; with 'oversubscribe' a run does not wait");
     assert_int_equal(third.readies, 0);
     hy_core_lease_free(first.lease);
     awaits(&third);

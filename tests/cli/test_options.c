@@ -105,8 +105,8 @@ HY_TEST(test_usage_errors_have_a_specific_message)
         struct hy_err err = {0};
 
         assert_int_equal(parse(cases[i].command, (char **)(uintptr_t)cases[i].words, &args, &err), -EINVAL);
-        if (!strstr(err.text, cases[i].says))
-            fail_msg("'%s' does not say '%s'", err.text, cases[i].says);
+        if (!strstr(hy_sentence_of(&err), cases[i].says))
+            fail_msg("'%s' does not say '%s'", hy_sentence_of(&err), cases[i].says);
     }
 }
 
@@ -342,8 +342,8 @@ HY_TEST(test_invalid_run_options_are_refused_with_a_message)
 
         assert_int_equal(spec_of((char **)(uintptr_t)cases[i].words, &s, &err), -EINVAL);
         assert_null(s);
-        if (!strstr(err.text, cases[i].says))
-            fail_msg("'%s' does not say '%s'", err.text, cases[i].says);
+        if (!strstr(hy_sentence_of(&err), cases[i].says))
+            fail_msg("'%s' does not say '%s'", hy_sentence_of(&err), cases[i].says);
     }
 }
 

@@ -170,7 +170,7 @@ HY_TEST(test_all_options_of_horovodrun_are_accepted_or_refused_with_advice)
 
         snprintf(line, sizeof line, "-np 4 %s python train.py", refused[i]);
         assert_int_equal(parse(line, &args, &err), -EINVAL);
-        assert_non_null(strstr(err.text, " is not supported: "));
+        assert_non_null(strstr(hy_sentence_of(&err), " is not supported: "));
     }
 }
 
@@ -261,9 +261,9 @@ HY_TEST(test_invalid_training_options_are_refused_with_a_message)
         {"-np 4", "missing command; put it after the options, for example: hopyard train -np 4 python train.py"},
         {"-np 0 true", "--num-proc takes an integer from 1 to 1024, not '0'"},
         {"-np 200 true", "one machine can run at most 128 ranks; distribute them with -H a:128,b:128"},
-        {"-np 5 -H a:2,b:2 true", "the hosts have 4 slots, too few for -np 5; add slots, for example a:5"},
-        {"-np 2 --min-np 3 true", "--min-np 3 is greater than -np 2"},
-        {"-np 2 --max-np 1 true", "--max-np 1 is less than -np 2"},
+        {"-np 5 -H a:2,b:2 true", "the hosts have 4 slots, too few for 5 ranks; add slots, for example a:5"},
+        {"-np 2 --min-np 3 true", "--min-np must be at most the number of ranks, 2, not 3"},
+        {"-np 2 --max-np 1 true", "--max-np must be at least the number of ranks, 2, not 1"},
         {"-np 2 --hosts a:2 --hostfile f true",
          "--hosts, --hostfile and --host-discovery-script exclude each other; choose one"},
         {"-np 2 --hosts a:2 --host-discovery-script f true",
@@ -293,7 +293,7 @@ HY_TEST(test_invalid_training_options_are_refused_with_a_message)
         struct hy_err err = {0};
 
         assert_int_equal(whole_spec_of(cases[i].line, &s, &err), -EINVAL);
-        assert_string_equal(err.text, cases[i].sentence);
+        assert_string_equal(hy_sentence_of(&err), cases[i].sentence);
     }
 }
 

@@ -196,6 +196,7 @@ static void start_training(uint32_t ranks, uint32_t least, uint32_t retries)
 {
     Hy__RunSpec spec = HY__RUN_SPEC__INIT;
     char *argv[] = {(char *)"train"};
+    hy_cleanup_launched struct hy_launched launched = {.owner = -1};
     struct hy_err err = {0};
 
     spec.argv = argv;
@@ -206,8 +207,9 @@ static void start_training(uint32_t ranks, uint32_t least, uint32_t retries)
     spec.ranks = ranks;
     spec.ranks_min = least;
     spec.retries = retries;
-    if (hy_driver_launch(&spec, NULL, &w.run, &err) < 0)
+    if (hy_driver_launch(&spec, false, &launched, &err) < 0)
         fail_msg("%s", err.text);
+    w.run = launched.run;
     read_port_and_key();
 }
 

@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 from contextlib import suppress
+from collections.abc import Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Iterator
@@ -24,6 +25,7 @@ import pytest
 from hdfs import hdfs, hdfs_cluster, hdfs_ha, hdfs_ha_cluster  # noqa: F401  (fixtures)
 from hdfs import hdfs_kerberos, hdfs_kerberos_cluster, hdfs_sockets, hdfs_sockets_cluster  # noqa: F401
 from needs import need_root
+from submission import submission, submitted
 from spark import session, spark_cluster, yarn_cluster, yarn_session  # noqa: F401  (fixtures)
 from waiting import wait_for as wait_for  # others take it from here
 
@@ -127,6 +129,13 @@ class Yard:
             raise AssertionError(f"{' '.join(map(str, args))}: exit status {p.returncode}, not {rc}\n"
                                  f"--- stdout\n{p.stdout[-4000:]}\n--- stderr\n{p.stderr[-4000:]}\n--- driver\n{self.driver_log()}")
         return p
+
+    def submit(self, options: Sequence[tuple[str, object]], argv: Sequence[object], env: dict[str, str] | None = None,
+               **fields: Any) -> dict[str, int | str]:
+        """Starts a run as a client library does."""
+        p = subprocess.run(self.command("driver", "--submit"), input=submission(options, argv, **fields),
+                           env={**self.env, **(env or {})}, cwd=self.project, capture_output=True, timeout=240)
+        return submitted(p.stdout)
 
     def events(self, *args: object, **kw: Any) -> list[dict[str, Any]]:
         """`hopyard run --json …` as its events."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import Yard, wait_for
+from hopyard import _hopyard
 
 LOSS, LOSSES_MAX = 2, 5  # HY_CHARGE_LOSS; of the driver
 BLAMED = "its agent died 5 times while it ran, the last 3 times with nothing else on it, so the trial kills it"
@@ -94,24 +95,18 @@ def test_retries_are_kept_over_resume_until_the_trial_has_failed(yard: Yard) -> 
 
 
 class Supplier:
-    """Starts a run's agents as a Spark session would, and tells of their ends what it is told to."""
+    """Starts a run's agents as a Spark session would, and reports their ends as `died` says."""
 
     def __init__(self, yard: Yard, died: bool, slots: tuple[int, ...] = (2,)) -> None:
         self.yard, self.died, self.slots, self.ends = yard, died, slots, 0
         self.starts: list[int] = []
         self.starts_max = 100  # of one agent
-        self.program = subprocess.Popen(yard.command("supply", 1), env=yard.env, text=True, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE)
-        self.say(offer=1, what="a test")
+        self.driver = _hopyard.Driver(json.loads(yard.run("show", "--json").stdout)["run"]["socket"])
+        self.driver.supply("a test", 1)
         threading.Thread(target=self.serve, daemon=True).start()
 
-    def say(self, **word: Any) -> None:
-        self.program.stdin.write(json.dumps(word) + "\n")
-        self.program.stdin.flush()
-
     def serve(self) -> None:
-        for line in self.program.stdout:
-            order = json.loads(line)
+        while (order := self.driver.next()) is not None:
             if "start" in order:
                 self.starts.append(order["start"])
                 if self.starts.count(order["start"]) <= self.starts_max:
@@ -125,19 +120,15 @@ class Supplier:
         agent.stdin.flush()
         if agent.wait() != 0:
             self.ends += 1
-            self.say(over=order["start"], why="executor 1 was lost", died=self.died)
+            self.driver.agent_ended(order["start"], "executor 1 was lost", died=self.died)
 
     def close(self) -> None:
-        self.program.stdin.close()
-        self.program.wait(60)
+        self.driver.close()
 
 
 def supplied(yard: Yard, *command: str, trials: int = 2, parallel: int = 2) -> subprocess.Popen[str]:
-    client = yard.start("run", "--engine", "session", "--address", "127.0.0.1", "--grid", f"x=1..{trials}", "--parallel", parallel,
-                        "--", *command)
-    wait_for(lambda: yard.state() == "running" and "run-1.lock" in os.listdir(yard.folder), "its driver is there")
-    wait_for(lambda: list(yard.runtime.rglob("*.sock")), "it listens")
-    return client
+    started = yard.submit([("grid", f"x=1..{trials}"), ("parallel", parallel)], command, address="127.0.0.1")
+    return yard.start("attach", started["run"])
 
 
 def test_executors_that_are_lost_again_and_again_fail_no_trial(yard: Yard) -> None:
@@ -177,7 +168,7 @@ def test_slots_are_used_while_a_trial_waits_to_run_alone(yard: Yard) -> None:
     supplier = Supplier(yard, died=True, slots=(1, 2, 2))
     supplier.starts_max = 2
     wait_for(lambda: len(yard.attempts()) == 1, "the first has an agent of one slot")
-    supplier.say(offer=3, what="a test")
+    supplier.driver.supply("a test", 3)
     wait_for(lambda: len(yard.attempts()) == 5, "the others have two agents of two slots")
     (gates / "1").touch()
     wait_for(lambda: len(charged(yard, 1, LOSS)) == 2, "the agent of the first has died twice")

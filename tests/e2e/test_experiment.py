@@ -664,7 +664,7 @@ def test_an_interrupt_in_a_pipe_stops_the_run(yard: Yard, lab: Lab, whom: str) -
 
 def test_an_interrupt_while_it_starts_leaves_no_run_behind(yard: Yard, lab: Lab, tmp_path: Path) -> None:
     slow = tmp_path / "hopyard"
-    slow.write_text(f'#!/bin/sh\n[ "$1" = run ] && {{ touch {tmp_path}/asked; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; }}\n'
+    slow.write_text(f'#!/bin/sh\n[ "$2" = --submit ] && {{ touch {tmp_path}/asked; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; }}\n'
                     f'exec {shlex.quote(yard.bin)} "$@"\n')
     slow.chmod(0o755)
     lab.env["HOPYARD_PROGRAM"] = str(slow)

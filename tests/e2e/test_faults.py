@@ -233,7 +233,7 @@ def test_interrupting_a_client_that_has_no_terminal_stops_the_run(yard: Yard) ->
 
 def test_more_memory_than_there_is(yard: Yard) -> None:
     p = yard.run("run", "--memory", "900T", "--", "true", rc=1)
-    assert "lower --memory" in p.stdout + p.stderr
+    assert "lower the memory limit" in p.stdout + p.stderr
 
 
 def test_few_open_files_are_enough(yard: Yard) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -87,11 +88,16 @@ def write_server(yard: Yard, start: str = "", asked: str = "fork_trial(fds)", tr
     return server
 
 
-def run_with(yard: Yard, *words: str, **lines: str) -> Any:
+def start_with(yard: Yard, *options: tuple[str, object], **lines: str) -> None:
     """A run whose function is anything, and whose trials this server forks."""
-    (yard.project / "bundle").write_bytes(b"{}\nanything")
-    return yard.run("run", "--function", "bundle", "--max", "v", "--grid", "x=1..2", "--parallel", "2", *words, "--",
-                    write_server(yard, **lines))
+    given = [("max", "v"), ("grid", "x=1..2"), ("parallel", 2), *options]
+    started = yard.submit(given, [write_server(yard, **lines)], function=b"{}\nanything")
+    assert "run" in started, started
+
+
+def run_with(yard: Yard, *options: tuple[str, object], **lines: str) -> Any:
+    start_with(yard, *options, **lines)
+    return yard.run("attach")
 
 
 def outcomes(yard: Yard) -> list[tuple[str, float, int]]:
@@ -115,7 +121,7 @@ def test_trials_wait_for_the_next_server_while_the_one_that_died_is_cleared_away
 
 def test_a_server_that_refuses_to_fork_is_not_kept(yard: Yard) -> None:
     """It holds all that was imported, and nobody will ask it again."""
-    run_with(yard, "--detach", asked='os.write(fds[3], b"refuse it has threads\\n")', trial=GATE)
+    start_with(yard, asked='os.write(fds[3], b"refuse it has threads\\n")', trial=GATE)
     wait_for(lambda: len(yard.processes(r"/server$")) == 2, "both trials run in fresh interpreters")
     wait_for(lambda: not yard.processes(r"/server --serve$"), "the server is gone")
     open_gate(yard)
@@ -138,9 +144,9 @@ def test_a_server_that_ends_when_it_is_ready_is_not_started_for_ever(yard: Yard)
 
 
 def test_imports_that_take_longer_than_a_trial_may_are_not_waited_for(yard: Yard) -> None:
-    run_with(yard, "--timeout", "2s", start="time.sleep(600)")
+    run_with(yard, ("timeout", "2s"), start="time.sleep(600)")
     assert outcomes(yard) == [("done", 1, 1), ("done", 2, 1)]
-    assert "were not imported within a trial's time limit (--timeout)" in yard.driver_log()
+    assert "were not imported within a trial's time limit" in yard.driver_log()
 
 
 # ---- trials ---------------------------------------------------------------------------------
@@ -182,7 +188,7 @@ def test_a_trial_over_its_memory_fails_alone(yard: Yard, lab: Lab, limits: str) 
         say(states=[t.state for t in r.trials], values=[t.metric for t in r.trials], errors=[t.error for t in r.trials])
     """)
     assert said["states"] == ["done", "failed", "done"] and said["values"] == [10, None, 20], said
-    assert re.fullmatch(r"killed: used \d+\.\d [MG]B of the 100\.0 MB it may use; raise (--memory|memory=)", said["errors"][1])
+    assert re.fullmatch(r"killed: used \d+\.\d [MG]B of the 100\.0 MB it may use; raise the memory limit", said["errors"][1])
     assert limits == "" or "limits=watch" in yard.driver_log()
 
 
@@ -200,13 +206,13 @@ def stop_and_resume(yard: Yard) -> None:
 
 
 def test_trials_that_wait_for_imports_can_be_stopped(yard: Yard) -> None:
-    run_with(yard, "--detach", start='first("late") and time.sleep(600)')
+    start_with(yard, start='first("late") and time.sleep(600)')
     wait_for(lambda: (yard.project / "late").exists(), "the server imports")
     stop_and_resume(yard)
 
 
 def test_trials_that_are_just_being_forked_can_be_stopped(yard: Yard) -> None:
-    run_with(yard, "--detach", asked='time.sleep(600) if first("late") else fork_trial(fds)')
+    start_with(yard, asked='time.sleep(600) if first("late") else fork_trial(fds)')
     wait_for(lambda: (yard.project / "late").exists(), "the server is asked")
     stop_and_resume(yard)
 
@@ -223,7 +229,14 @@ POSITIONS = {
 @pytest.mark.parametrize("seam", POSITIONS)
 def test_faults_on_the_way_of_a_function_are_survived(yard: Yard, seam: str) -> None:
     """Its bytes fill the stream's window more than once."""
-    (yard.project / "bundle").write_bytes(b"{}\n" + os.urandom(400_000))
-    words = ["--function", "bundle", "--max", "v", "--grid", "x=1..4", "--parallel", "2", "--retries", "3", "--", write_server(yard)]
+    options = [("max", "v"), ("grid", "x=1..4"), ("parallel", 2), ("retries", 3)]
+    server, function = write_server(yard), b"{}\n" + os.urandom(400_000)
+
+    def start(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        started = yard.submit(options, [server], env=env, function=function)
+        if "run" in started:
+            return yard.run("attach", started["run"], rc=None, env=env, timeout=120)
+        return subprocess.CompletedProcess([], 1, "", started.get("text", ""))
+
     for n in POSITIONS[seam]:
-        survive_at(yard, f"{seam}:{n}", words)
+        survive_at(yard, f"{seam}:{n}", start)

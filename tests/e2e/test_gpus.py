@@ -141,7 +141,8 @@ def test_workers_of_a_cluster_have_their_shares_and_servers_none(gpus: Yard) -> 
         meet all 3
         case $HOPYARD_NODE in ps:*) exec sleep 3600 ;; esac""")
     gpus.env["FAKE_NVML_DEVICES"] = "1"
-    gpus.run("train", "--roles", "ps=1,worker=2", "--gpus", 0.2, "--", script)
+    gpus.submit([("gpus", 0.2)], [script], command="train", roles=[("ps", 1), ("worker", 2)])
+    gpus.run("attach")
     assert [line.split() for line in printed(gpus)] == [
         ["ps:0"], ["worker:0", device(gpus, 0), "20"], ["worker:1", device(gpus, 0), "20"]]
     assert is_free(gpus, 0)
@@ -172,10 +173,10 @@ def test_two_runs_never_have_the_same_device(gpus: Yard) -> None:
 
 def test_more_than_there_are_is_refused_before_there_is_a_run(gpus: Yard) -> None:
     text = gpus.run("run", "--gpus", 4, "--", "true", rc=1).stderr
-    assert "each trial needs 4 GPUs, but this machine has 2; lower --gpus" in text
+    assert "each trial needs 4 GPUs, but this machine has 2; request fewer GPUs per trial" in text
     gpus.env["FAKE_NVML_DEVICES"] = "0"
     text = gpus.run("run", "--gpus", 0.1, "--", "true", rc=1).stderr
-    assert "each trial needs 0.1 of a GPU, but this machine has no GPU; leave --gpus out" in text
+    assert "each trial needs 0.1 of a GPU, but this machine has no GPU; do not request GPUs" in text
     assert "This project has no runs yet" in gpus.run("ls").stdout
 
 
@@ -184,7 +185,7 @@ def test_the_refusal_in_python_has_pythons_names(gpus: Yard) -> None:
     code = "from hopyard import experiment; experiment.grid_search(lambda x: x, {'x': [1]}, gpus=1)"
     p = subprocess.run([sys.executable, "-c", code], env={**gpus.env, "HOPYARD_PROGRAM": gpus.bin}, cwd=gpus.project, text=True,
                        stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
-    assert p.stderr.splitlines()[-1] == "hopyard.Error: each trial needs 1 GPU, but this machine has no GPU; leave gpus= out"
+    assert p.stderr.splitlines()[-1] == "hopyard.Error: each trial needs 1 GPU, but this machine has no GPU; do not request GPUs"
     assert "This project has no runs yet" in gpus.run("ls").stdout
 
 
@@ -202,7 +203,7 @@ def test_zero_hides_them_and_nothing_said_leaves_them_alone(gpus: Yard) -> None:
     text = gpus.run("run", "--grid", "x=1,2", "--parallel", 2, "--", script, "{x}").stdout
     assert printed(gpus, 1) == ["0"]
     assert printed(gpus, 2) == ["0,1 unset"] * 2
-    assert text.count("2 GPUs here are not leased: pass --gpus 1 (gpus=1) to give each trial its own") == 1
+    assert text.count("2 GPUs here are not leased: with gpus=1 (--gpus 1) each trial has its own") == 1
 
 
 def test_a_trial_that_waits_for_a_device_says_so_and_its_time_does_not_run(gpus: Yard) -> None:

@@ -310,7 +310,7 @@ def test_a_trial_that_leaves_too_much_fails_alone(yard: Yard, net: Hosts) -> Non
     failed, done, deeper = yard.trials()
     assert [t["state"] for t in (failed, done, deeper)] == ["failed", "done", "failed"]
     assert re.fullmatch(r"it left 3\.0 MB of files on a machine without access to the project directory, and at most 1\.0 MB are "
-                        "copied; raise --max-transfer, or write large files to storage that all machines share", failed["message"])
+                        "copied; raise the limit (max-transfer), or write large files to storage that all machines share", failed["message"])
     assert re.fullmatch("its file 'd/d/.*' cannot be copied to the project: its path is too deep", deeper["message"])
     assert not {"data", "checkpoint"} & {f.name for f in folder(yard, 1).iterdir()}, "nothing was sent"
     assert (folder(yard, 2) / "data").stat().st_size == 300 << 10 and (folder(yard, 2) / "sparse").stat().st_size == 10 << 30
@@ -346,7 +346,7 @@ def test_a_checkpoint_that_is_too_large_for_a_retry_fails_its_trial_alone(yard: 
         wait_for(lambda: yard.attempts(1, on["a"])[1]["state"] == "failed", "and could not")
         (net["a"].home / "gate.3.a").touch()
         finish(p, rc=1)
-    assert "its checkpoint is larger than --max-transfer (1.0 MB)" in yard.trials()[on["a"] - 1]["message"]
+    assert "its checkpoint is larger than the 1.0 MB that may be copied (max-transfer)" in yard.trials()[on["a"] - 1]["message"]
     assert [t["state"] for t in yard.trials() if t["number"] != on["a"]] == ["done", "done"]
 
 

@@ -144,7 +144,7 @@ def test_counts_of_a_stopped_run_say_what_is_done(yard: Yard) -> None:
 
 def test_a_timeout_ends_the_trial_and_says_so(yard: Yard) -> None:
     p = yard.run("run", "--timeout", "1s", "--", "sleep", "1000", rc=1)
-    assert "ran longer than the 1s it may take; raise --timeout" in p.stdout
+    assert "ran longer than the 1s it may take; raise the time limit" in p.stdout
 
 
 def test_over_its_memory_only_that_trial_is_killed(yard: Yard) -> None:
@@ -153,7 +153,7 @@ def test_over_its_memory_only_that_trial_is_killed(yard: Yard) -> None:
     states = {t["params"]["mb"]: (t["state"], t["message"]) for t in yard.trials()}
     assert states[1][0] == "done"
     assert states[400][0] == "failed"
-    assert re.fullmatch(r"killed: used [\d.]+ MB of the 100\.0 MB it may use; raise --memory", states[400][1])
+    assert re.fullmatch(r"killed: used [\d.]+ MB of the 100\.0 MB it may use; raise the memory limit", states[400][1])
     assert states[400][1] in p.stdout
 
 

@@ -8,7 +8,8 @@ own, close together where they begin.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Callable
 
 import pytest
 from conftest import Yard
@@ -18,9 +19,12 @@ POSITIONS = {"wire": range(1, 41), "alloc": range(1, 200, 6), "sys": range(1, 20
 POSITIONS |= {f"{part}/{seam}": [n * n + n for n in range(1, 26)] for part in ("driver", "agent") for seam in ("alloc", "sys")}
 
 
-def survive(yard: Yard, run: int, fault: str, words: Sequence[object] = GRID) -> None:
+Start = Callable[[dict[str, str]], "subprocess.CompletedProcess[str]"]
+
+
+def survive(yard: Yard, run: int, fault: str, start: Start) -> None:
     before = len(yard.rows("SELECT id FROM runs")) if (yard.folder / "store.db").exists() else 0
-    p = yard.run("run", *words, rc=None, env={"HOPYARD_FAULT": fault}, timeout=120)
+    p = start({"HOPYARD_FAULT": fault})
     said = p.stdout + p.stderr
     assert "Sanitizer" not in said and "runtime error" not in said, f"{fault}: {said}"
     assert p.returncode in (0, 1, 2), f"{fault}: exit status {p.returncode}\n{said}"
@@ -38,13 +42,16 @@ def survive(yard: Yard, run: int, fault: str, words: Sequence[object] = GRID) ->
         assert [a["state"] for a in yard.attempts(run, t["number"])].count("done") == 1, fault
 
 
-def survive_at(yard: Yard, fault: str, words: Sequence[object]) -> None:
+def survive_at(yard: Yard, fault: str, start: Start) -> None:
     runs = len(yard.rows("SELECT id FROM runs")) if (yard.folder / "store.db").exists() else 0
-    survive(yard, runs + 1, fault, words)
+    survive(yard, runs + 1, fault, start)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seam", POSITIONS)
 def test_every_position_is_survived(yard: Yard, seam: str) -> None:
+    def start(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        return yard.run("run", *GRID, rc=None, env=env, timeout=120)
+
     for n in POSITIONS[seam]:
-        survive_at(yard, f"{seam}:{n}", GRID)
+        survive_at(yard, f"{seam}:{n}", start)

@@ -168,7 +168,7 @@ def test_shares_fill_a_device_over_executors(standalone: Devices) -> None:
 
 def test_more_than_an_executor_has_is_said(standalone: Devices) -> None:
     said = standalone.house.notebook.say("say(error=failing(lambda: seen(2)))")
-    assert re.search("each trial needs 2 GPUs, but an executor has 1; lower gpus=", said["error"]), said
+    assert re.search("each trial needs 2 GPUs, but an executor has 1; request fewer GPUs per trial", said["error"]), said
 
 
 def test_who_wants_none_sees_none_and_who_says_nothing_what_spark_gave(standalone: Devices) -> None:

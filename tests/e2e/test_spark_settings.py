@@ -96,7 +96,7 @@ def test_executors_that_come_late_are_used(house: House) -> None:
             error=failing(lambda: allreduce.run(rank, np=6, spark=spark, tensorboard=False)))
     """)
     assert said["most"] == 4 and said["ranks"] == [4] * 4
-    assert "6 ranks need 6 slots, but there are 4; lower np= to 4, or add executors" in said["error"]
+    assert "6 ranks need 6 slots, but there are 4; start 4, or add executors" in said["error"]
     assert said["error"].endswith(", spark=spark)")
 
 

@@ -279,8 +279,8 @@ def test_the_newest_announced_address_that_still_holds_is_shown(yard: Yard, gate
 def test_a_functions_run_is_shown_with_its_own_python(yard: Yard) -> None:
     yard.env["HOPYARD_PYTHON"] = "no-such-python"
     yard.script("python", 'echo "$@" >&2; exit 5\n')
-    (yard.project / "bundle").write_text('{"name": "training"}\n')
-    yard.run("run", "--function", "bundle", "--", "./python", "-m", "trial", rc=1)
+    yard.submit([], ["./python", "-m", "trial"], function=b'{"name": "training"}\n')
+    yard.run("attach", rc=1)
     said = yard.run("tensorboard", 1, rc=1, cwd=yard.runtime).stderr
     assert f"could not start ({yard.project}/./python, exit status 5): -m tensorboard.main" in said, said
     yard.wait_idle()
@@ -308,8 +308,8 @@ def test_a_program_that_another_users_store_names_is_not_started(yard: Yard, is_
     if not is_ours:
         need_root("to give files away")
     python = yard.script("python", "touch $HOPYARD_PROJECT/was-run\n")
-    (yard.project / "bundle").write_bytes(b"{}\n")
-    yard.run("run", "--function", "bundle", "--", python)
+    yard.submit([], [python], function=b"{}\n")
+    yard.run("attach")
     (yard.project / "was-run").unlink()
     yard.env["HOPYARD_PYTHON"] = "/bin/false"
     if not is_ours:

@@ -303,10 +303,10 @@ def test_a_machine_that_joins_gets_more_ranks(yard: Yard) -> None:
 
 def test_ranks_that_fit_nowhere_are_refused_with_what_to_do(yard: Yard) -> None:
     p = yard.run("train", "-np", 2, "--memory", "900T", *ranks("join"), rc=1)
-    assert "lower --memory" in p.stdout + p.stderr and yard.state() == "failed"
+    assert "lower the memory limit" in p.stdout + p.stderr and yard.state() == "failed"
     memory = int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 0.7)
     p = yard.run("train", "-np", 2, "--memory", memory, *ranks("join"), rc=1)
-    assert "2 ranks with" in p.stdout + p.stderr and "lower -np or --memory" in p.stdout + p.stderr
+    assert "2 ranks with" in p.stdout + p.stderr and "start fewer ranks or lower the memory limit" in p.stdout + p.stderr
 
 
 # ---- several machines ------------------------------------------------------------------------------
@@ -329,7 +329,7 @@ def test_ranks_of_several_machines_meet_and_share_memory_where_they_can(yard: Ya
 
 def test_ranks_without_the_machines_they_need_are_refused_with_what_to_do(yard: Yard, net: Hosts) -> None:
     p = yard.run("train", "-np", 3, "-H", "a:1,locked:2", *ranks("meet"), rc=1)
-    assert "3 ranks need 3 slots, but there is 1; lower -np to 1, or" in p.stdout + p.stderr
+    assert "3 ranks need 3 slots, but there is 1; start 1, or" in p.stdout + p.stderr
     assert not yard.attempts() and yard.state() == "failed"
 
 

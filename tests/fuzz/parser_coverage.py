@@ -16,7 +16,6 @@ GOAL = 90  # percent of the lines of each file
 PARSERS = {
     "agent": ["metric_scan", "result_file"],
     "cli": ["config_file"],
-    "client": ["supply_lines"],
     "collective/group": ["endpoint_text", "negotiate"],
     "collective/mesh": ["handshake"],
     "feed": ["batch", "batch_cursor", "cast", "gather", "schema", "signature"],

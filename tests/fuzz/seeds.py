@@ -563,13 +563,32 @@ def settings() -> dict[str, bytes]:
     return {name: text.encode() for name, text in texts.items()}
 
 
-def orders() -> dict[str, bytes]:
-    """What a driver says to `hopyard supply`: ClientAnswer."""
-    def start(address: str, name: str = "executor") -> bytes:
-        return message([(3, message([(1, 3), (2, name), (3, "identity"), (4, bytes(range(32))), (5, address), (6, 4711)]))])
+def submissions() -> dict[str, bytes]:
+    """Submission (proto/hopyard.proto)."""
+    def submission(command: str, *options: tuple[str, str], **fields: object) -> bytes:
+        numbers = {"argv": 2, "app_id": 26, "function": 27, "title": 28, "metric_optional": 29, "engine": 35, "address": 37,
+                   "fed": 43, "warm_key": 56}
+        spec = [(numbers[name], value) for name, value in fields.items() if name != "roles"]
+        spec += [(42, message([(1, role), (2, count)])) for role, count in fields.get("roles", ())]  # type: ignore[attr-defined]
+        pairs = [(2, message([(1, name), (2, value)])) for name, value in options]
+        return message([(1, command), *pairs, (4, message(spec))])
 
-    return {"start": start("10.0.0.1"), "start-ipv6": start("::1"), "start-odd-name": start("h", "a\n\"b"),
-            "stop": message([(4, 3)]), "error": message([(2, "no")])}
+    function = {"argv": "python", "function": b"{}\n", "title": "f(x)", "metric_optional": 1, "warm_key": "k"}
+    return {
+        "grid": submission("run", ("grid", "x=[1,2]"), ("grid", "y=a,b"), ("max", "m"), ("parallel", "2"), **function),
+        "paired": submission("run", ("paired", ""), ("grid", "x=1..3"), **function),
+        "random": submission("run", ("random", "5"), ("space", "x=log:1e-5..1"), ("seed", "3"), ("name", "n"), **function),
+        "evolve": submission("run", ("evolve", ""), ("generations", "3"), ("population", "4"), ("mutation", "0.5"),
+                             ("crossover", "1"), ("strategy", "best1bin"), ("async", ""), ("space", "x=1..2"), ("min", "m"), **function),
+        "limits": submission("run", ("memory", "4G"), ("timeout", "15m"), ("disk-timeout", "1h"), ("max-transfer", "none"),
+                             ("retries", "2"), ("gpus", "0.2"), ("oversubscribe", ""), ("hosts", "a:4,[::1]:2"), **function),
+        "file": submission("run", ("grid", "x=@1,2"), **function), "no-file": submission("run", ("grid", "x=@none"), **function),
+        "session": submission("run", engine="spark", address="10.0.0.1", app_id="app-1", **function),
+        "cluster": submission("train", ("env", "A=b"), roles=[("ps", 1), ("chief", 1), ("worker", 2)], fed=1, **function),
+        "train": submission("train", ("num-proc", "4"), ("min-np", "2"), ("max-np", "8"), ("hosts", "a:4,b:4"), **function),
+        "unknown": submission("run", ("memroy", "4G"), **function), "flag": submission("run", ("paired", "yes"), **function),
+        "resume": message([(1, "resume"), (3, "3"), (4, b"")]), "show": submission("show"), "no-spec": message([(1, "run")]),
+    }
 
 
 # ---- batches (src/feed/batch.c has the format, fuzz_batch.c the four bytes behind it) ----
@@ -633,7 +652,7 @@ def main() -> int:
         print(__doc__.strip(), file=sys.stderr)
         return 2
     for target, inputs in (("hdfs_block", blocks()), ("hdfs_calls", calls()), ("hdfs_read", read()), ("hdfs_write", write()),
-                           ("hdfs_conf", settings()), ("supply", orders()),
+                           ("hdfs_conf", settings()), ("submission", submissions()),
                            ("batch", batches()), ("mux", streams())):
         folder = os.path.join(sys.argv[1], target)
         os.makedirs(folder, exist_ok=True)

@@ -133,25 +133,24 @@ def test_settings_may_be_given_by_name_or_position_and_unknown_ones_are_named(mo
 
 
 def test_direction_ignores_case():
-    assert options(direction="MIN")[:2] == ["--min", "metric"]
-    assert options(direction="Max", metric="accuracy")[:2] == ["--max", "accuracy"]
+    assert options(direction="MIN")[0] == ("min", "metric")
+    assert options(direction="Max", metric="accuracy")[0] == ("max", "accuracy")
 
 
 def test_settings_become_options():
-    words = options(memory=4e9, timeout=1.5, gpus=0.2, hosts=["a:4", "b"], parallel=2, seed=0)
-    pairs = dict(zip(words[::2], words[1::2], strict=True))
-    assert pairs == {
-        "--max": "metric",
-        "--memory": "4000000000",
-        "--timeout": "1.5s",
-        "--gpus": "0.2",
-        "--hosts": "a:4,b",
-        "--parallel": "2",
-        "--seed": "0",
-        "--retries": "0",
+    assert dict(options(memory=4e9, timeout=1.5, gpus=0.2, hosts=["a:4", "b"], parallel=2, seed=0)) == {
+        "max": "metric",
+        "memory": "4000000000",
+        "timeout": "1.5s",
+        "gpus": "0.2",
+        "hosts": "a:4,b",
+        "parallel": "2",
+        "seed": "0",
+        "retries": "0",
     }
-    pairs = options(memory="4G", timeout="15m", hosts="a,b", max_transfer=1e9)
-    assert {"4G", "15m", "a,b", "--max-transfer", "1000000000"} <= set(pairs)
+    others = dict(options(memory="4G", timeout="15m", hosts="a,b", max_transfer=1e9, oversubscribe=True))
+    assert others | {"memory": "4G", "timeout": "15m", "hosts": "a,b", "max-transfer": "1000000000"} == others
+    assert others["oversubscribe"] == "", "a flag"
 
 
 def test_session_sets_the_application_id_and_a_remote_one_the_address():
@@ -162,14 +161,15 @@ def test_session_sets_the_application_id_and_a_remote_one_the_address():
         def getConf():
             return {"spark.driver.host": "127.0.0.1", "spark.hopyard.parallel": "3"}
 
-    assert options(spark=Context)[-2:] == ["--app-id", "local-17"]
-    assert options(spark=Context, app_id="mine")[-2:] == ["--app-id", "mine"]
-    words = options(spark=Context)
-    assert words[words.index("--parallel") + 1] == "3", "one elsewhere says so when it supplies"
+    def fields(**given):
+        return _settings.fields(_settings.complete(given))
+
+    assert fields(spark=Context) == {"app_id": "local-17", "address": ""}
+    assert fields(spark=Context, app_id="mine")["app_id"] == "mine"
+    assert dict(options(spark=Context))["parallel"] == "3", "a remote session sends it with its offer"
     Context.master = "yarn"
-    assert "--parallel" not in options(spark=Context)
-    where = ["--engine", "session", "--address", "127.0.0.1"]
-    assert options(spark=Context)[-6:] == ["--app-id", "local-17", *where]
+    assert "parallel" not in dict(options(spark=Context))
+    assert fields(spark=Context) == {"app_id": "local-17", "address": "127.0.0.1"}
     with pytest.raises(hopyard.Error, match="must be a SparkSession"):
         options(spark="yarn")
 
@@ -584,7 +584,7 @@ def test_program_is_found_by_variable_or_environment(monkeypatch):
 
 def test_error_message_drops_prefix_and_notes():
     assert (
-        _program.error_message("run", b"note: x\nhopyard run: --memory takes a size\n") == "memory= takes a size"
+        _program.error_message("stop", b"note: x\nhopyard stop: no run 3\n") == "no run 3"
     )
     assert _program.error_message("run", b"Killed\n") == "Killed"
 

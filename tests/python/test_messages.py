@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the program says, in the names of Python; and numbers and tables as people see them."""
+"""Errors of the program with Python's names; numbers and tables as people see them."""
 
 import random
 import struct
@@ -8,48 +8,47 @@ import pytest
 
 import hopyard
 from hopyard._run import display as _display
-from hopyard._run.program import advice_in_python, in_python
+from hopyard._run import program as _program
 from hopyard._run.result import Result, Trial, _number
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("options", "sentence"),
     [
-        ("--parallel takes a number from 1 on, not '0'", "parallel= takes a number from 1 on, not '0'"),
-        (
-            "killed: used 4.1 GB of the 4.0 GB it may use; raise --memory",
-            "killed: used 4.1 GB of the 4.0 GB it may use; raise memory=",
-        ),
-        (
-            "not leased: pass --gpus 1 (gpus=1) to give each trial its own",
-            "not leased: pass gpus=1 to give each trial its own",
-        ),
-        (
-            "each trial needs 1 GPU, but this machine has no GPU; leave --gpus out",
-            "each trial needs 1 GPU, but this machine has no GPU; leave gpus= out",
-        ),
-        ("--random takes a number from 0 on, not '-1'", "samples= takes a number from 0 on, not '-1'"),
-        (
-            "the disk is full (`hopyard resume 3` continues the run)",
-            "the disk is full (experiment.resume(3) continues the run)",
-        ),
-        ("an option of the user's own --memory-map stays", "an option of the user's own --memory-map stays"),
+        ([("parallel", "0")], "parallel= takes an integer from 1 to 1048576, not '0'"),
+        ([("memory", "lots")], "memory= takes a size such as 512M or 4G, not 'lots'"),
+        ([("max-transfer", "0")], "max_transfer= takes a size such as 512M or 4G, or 'none', not '0'"),
+        ([("random", "-1"), ("space", "x=1..2")], "samples= takes an integer from 0 to 9223372036854775807, not '-1'"),
+        ([("space", "x=1..2"), ("random", "")], "samples= needs a value: N"),
+        ([("oversubscribe", "yes")], "oversubscribe= takes no value; remove 'yes'"),
+        ([("memroy", "1G")], "unknown option --memroy; did you mean --memory?"),
+        ([("grid", "x")], "'x' has no values; write NAME=VALUE,VALUE or NAME=LOW..HIGH"),
     ],
 )
-def test_messages_use_pythons_names(said, sentence):
-    assert in_python(said) == sentence
+def test_errors_name_the_argument(options, sentence, tmp_path):
+    with pytest.raises(hopyard.Error) as error:
+        _program.submit("run", options, tmp_path, argv=["true"], function=b"{}\n")
+    assert str(error.value) == sentence
 
 
-def test_user_text_is_unchanged():
-    own = "trial 1: ValueError: use --name 3 and --memory; retried (1 of 2)"
-    assert advice_in_python(own) == own
-    assert (
-        advice_in_python("[1/2] failed  killed: used 4 GB; raise --memory")
-        == "[1/2] failed  killed: used 4 GB; raise memory="
-    )
-    assert advice_in_python("2 GPUs here are not leased: pass --gpus 1 (gpus=1) to give each trial its own") == (
-        "2 GPUs here are not leased: pass gpus=1 to give each trial its own"
-    )
+def test_what_starts_no_run_is_refused(tmp_path):
+    with pytest.raises(hopyard.Error, match="'show' does not start a run"):
+        _program.submit("show", [], tmp_path, argv=["true"])
+    with pytest.raises(hopyard.Error, match="a cluster has the roles ps, .* 1 of 'boss' is invalid"):
+        _program.submit("train", [], tmp_path, argv=["true"], roles=[("boss", 1)])
+    with pytest.raises(hopyard.Error, match="app_id= must be a valid directory name, not 'a/b'"):
+        _program.submit("run", [], tmp_path, argv=["true"], app_id="a/b")
+    with pytest.raises(ValueError, match="null"):
+        _program.submit("run", [], tmp_path, argv=["tr\0ue"])
+
+
+def test_program_that_is_not_hopyard_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOPYARD_PROGRAM", "/bin/true")
+    with pytest.raises(hopyard.Error, match="/bin/true ended before the run was started"):
+        _program.submit("run", [], tmp_path, argv=["true"], function=bytes(1_000_000))
+    monkeypatch.setenv("HOPYARD_PROGRAM", str(tmp_path / "hopyard"))
+    with pytest.raises(hopyard.Error, match="cannot start .*/hopyard: No such file"):
+        _program.submit("run", [], tmp_path, argv=["true"])
 
 
 def test_numbers_are_shown_exactly_and_short():

@@ -3,11 +3,9 @@
 
 import copy
 import json
-import os
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy
 import pytest
@@ -15,7 +13,7 @@ import pytest
 import hopyard
 from hopyard import choice, integer, log, uniform
 from hopyard.search import Evolution, Grid, Paired, Random
-from hopyard.space import arguments, short
+from hopyard.space import arguments
 
 
 def drawn(search, name):
@@ -119,8 +117,8 @@ def test_grids_are_lists_of_json():
         "t": "1..3",
     }
     lists = ['lr=[0.1,0.01]', 'layers=[[64,64],[128]]', 'act=["relu",null]', "n=1..3", "t=1..3"]
-    assert arguments(space, "grid") == [f"--grid={text}" for text in lists]
-    assert arguments(space, "paired") == ["--paired", *(f"--grid={text}" for text in lists)]
+    assert arguments(space, "grid") == [("grid", text) for text in lists]
+    assert arguments(space, "paired") == [("paired", ""), *(("grid", text) for text in lists)]
     assert arguments({}, "grid") == arguments({}, "paired") == arguments({}, "random") == []
 
 
@@ -130,13 +128,13 @@ def test_two_numbers_are_bounds_outside_of_grids(kind):
              "g": ["x", 1], "h": [1e-7, 1e22], "i": [5]}  # fmt: skip
     texts = ["a=4..1", "b=0.0..1.0", "c=[1,2,3]", "d=[true,false]", "e=[32,64]", "f=log:1e-05..1", 'g=["x",1]',
              "h=1e-07..1e+22", "i=[5]"]  # fmt: skip
-    assert arguments(space, kind) == [f"--space={text}" for text in texts]
+    assert arguments(space, kind) == [("space", text) for text in texts]
 
 
 def test_any_iterable_is_a_list():
-    assert arguments({"x": range(3)}, "grid") == ["--grid=x=[0,1,2]"]
-    assert arguments({"x": (i / 2 for i in range(2))}, "random") == ["--space=x=0.0..0.5"]
-    assert arguments({"x": {"k": 1}.keys()}, "grid") == ['--grid=x=["k"]']
+    assert arguments({"x": range(3)}, "grid") == [("grid", "x=[0,1,2]")]
+    assert arguments({"x": (i / 2 for i in range(2))}, "random") == [("space", "x=0.0..0.5")]
+    assert arguments({"x": {"k": 1}.keys()}, "grid") == [("grid", 'x=["k"]')]
 
 
 def test_numpy_values_become_python_values():
@@ -145,10 +143,10 @@ def test_numpy_values_become_python_values():
         "layers": [numpy.ones((2, 2), dtype=int), {"a": numpy.zeros(1)}], "b": [numpy.bool_(True), numpy.str_("x")],
     }  # fmt: skip
     texts = ["lr=[0.5,0.25]", "n=[2,3]", "m=[3,0.5]", 'layers=[[[1,1],[1,1]],{"a":[0.0]}]', 'b=[true,"x"]']
-    assert arguments(space, "grid") == [f"--grid={text}" for text in texts]
+    assert arguments(space, "grid") == [("grid", text) for text in texts]
     bounds = {"lr": space["lr"], "n": space["n"], "m": space["m"], "u": log(numpy.float64(1), numpy.int32(8))}
     assert arguments(bounds, "evolve") == [
-        f"--space={t}" for t in ("lr=0.5..0.25", "n=2..3", "m=3.0..0.5", "u=log:1.0..8")
+        ("space", t) for t in ("lr=0.5..0.25", "n=2..3", "m=3.0..0.5", "u=log:1.0..8")
     ]
 
 
@@ -198,27 +196,6 @@ def test_values_that_are_not_json_are_errors_with_name_and_value(space, kind, sa
     assert len(str(error.value)) < 300
 
 
-def test_long_values_are_passed_in_temporary_files():
-    space = {"lr": [0.1], "n": list(range(100_000)), "t": "é," * 3000 + "z"}
-    whole = arguments(space, "grid")
-    with short(["--paired", *whole]) as args:
-        assert args[:2] == ["--paired", "--grid=lr=[0.1]"]
-        assert max(map(len, args)) < 1000
-        paths = [arg.split("=@")[1] for arg in args[2:]]
-        assert [f"--grid={name}={Path(path).read_text()}" for name, path in zip("nt", paths)] == whole[1:]
-    assert not any(os.path.exists(os.path.dirname(path)) for path in paths)
-    with short(whole[:1]) as args:
-        assert args == whole[:1]
-
-
-def test_temporary_files_are_removed_after_a_failure():
-    with pytest.raises(ZeroDivisionError), short(arguments({"n": range(10_000)}, "grid")) as args:
-        path = args[0].split("=@")[1]
-        assert os.path.exists(path)
-        raise ZeroDivisionError
-    assert not os.path.exists(path)
-
-
 def test_importing_hopyard_imports_nothing_heavy():
     code = "import sys, hopyard; print(*sorted(set(sys.modules)))"
     names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
@@ -238,6 +215,6 @@ def test_importing_hopyard_imports_nothing_heavy():
 
 def test_float32_values_are_written_short():
     values = numpy.array([0.1, 1e-5, 3], numpy.float32)
-    assert arguments({"x": values, "y": [numpy.float32(0.7)]}, "grid") == ["--grid=x=[0.1,1e-05,3.0]", "--grid=y=[0.7]"]
-    assert arguments({"x": values[:2]}, "random") == ["--space=x=0.1..1e-05"]
+    assert arguments({"x": values, "y": [numpy.float32(0.7)]}, "grid") == [("grid", "x=[0.1,1e-05,3.0]"), ("grid", "y=[0.7]")]
+    assert arguments({"x": values[:2]}, "random") == [("space", "x=0.1..1e-05")]
     assert all(numpy.float32(text) == value for text, value in zip((0.1, 1e-05, 3.0), values))

@@ -18,7 +18,7 @@ BOTH(test_over_the_limit_only_that_trial_is_killed)
     run_to_end(&big);
     assert_int_equal(big.end.outcome, HY_PROCESS_OVER_MEMORY);
     assert_memory_equal(big.message, "killed: used ", 13);
-    assert_non_null(strstr(big.message, " of the 128.0 MB it may use; raise --memory"));
+    assert_non_null(strstr(big.message, " of the 128.0 MB it may use; raise the memory limit"));
     assert_true(big.end.peak_memory >= 128 * MB);
     assert_int_equal(still_there(&big), 0);
     assert_false(neighbour.ended);
@@ -72,7 +72,7 @@ BOTH(test_a_storm_of_processes_is_killed_as_one)
     START(b, &t, 128 * MB, HELPER("memory-storm", "20"));
     run_to_end(&t);
     assert_int_equal(t.end.outcome, HY_PROCESS_OVER_MEMORY);
-    assert_non_null(strstr(t.message, " of the 128.0 MB it may use; raise --memory"));
+    assert_non_null(strstr(t.message, " of the 128.0 MB it may use; raise the memory limit"));
     assert_true(t.end.peak_memory >= 128 * MB);
     assert_int_equal(still_there(&t), 0);
 }

@@ -415,7 +415,7 @@ HY_TEST_WITH(test_a_trial_past_its_time_is_ended, set_up, tear_down)
     assert_int_equal(start_spec(*state, &t, &spec, &err), 0);
     run_to_end(&t);
     assert_int_equal(t.end.outcome, HY_PROCESS_TIMED_OUT);
-    assert_string_equal(t.message, "killed: ran longer than the 0.09s it may take; raise --timeout");
+    assert_string_equal(t.message, "killed: ran longer than the 0.09s it may take; raise the time limit");
 }
 
 HY_TEST_WITH(test_many_at_once, set_up, tear_down)

@@ -17,6 +17,7 @@ from typing import Any
 
 from .._base.errors import Error
 from . import program as _program
+from .result import load
 
 
 @contextmanager
@@ -101,7 +102,7 @@ def _in_pipe(command: list[str], training: bool) -> int:
     with _watching(command, training) as child, interrupts(lambda: child.send_signal(signal.SIGINT)):
         for line in child.stdout or ():
             if sys.stdout is not None:
-                sys.stdout.write(line if training else _program.advice_in_python(line))
+                sys.stdout.write(line)
                 sys.stdout.flush()
     return child.returncode
 
@@ -142,8 +143,7 @@ def _in_notebook(command: list[str], run: int, is_fed: bool) -> int:
     try:
         with _watching([*command, "--html"]) as child:
             for line in child.stdout or ():
-                fragment = _program.advice_in_python(line)
-                shown.update({"text/html": fragment, "text/plain": _as_text(fragment)}, raw=True)
+                shown.update({"text/html": line, "text/plain": _as_text(line)}, raw=True)
     except KeyboardInterrupt:
         print(how_to_continue(run, is_fed))
         raise KeyboardInterrupt(f"run {run} continues") from None
@@ -153,7 +153,19 @@ def _in_notebook(command: list[str], run: int, is_fed: bool) -> int:
 def show(
     run: int, project: str | os.PathLike[str] | None = None, training: bool = False, is_fed: bool = False
 ) -> int:  # fmt: skip
-    """Shows the run until it ends or the user detaches; returns the exit status of `hopyard attach`."""
+    """Shows the run until it ends or the user detaches; returns the exit status of `hopyard attach`.
+
+    Raises its error message, unless the reason is that the driver has died: the run's state shows that.
+    """
+    try:
+        return _show(run, project, training, is_fed)
+    except Error:
+        if load(run, project).state == "interrupted":
+            return 1
+        raise
+
+
+def _show(run: int, project: str | os.PathLike[str] | None, training: bool, is_fed: bool) -> int:
     command = _program.command("attach", str(run), project=project)
     fd = _terminal()
     if in_notebook():

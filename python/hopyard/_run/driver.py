@@ -20,6 +20,14 @@ def connect(run: int, project: str | os.PathLike[str] | None) -> _hopyard.Driver
         return None  # it has ended in the meantime
 
 
+def stop(driver: _hopyard.Driver) -> None:
+    """Stops the run, and waits until it has ended."""
+    driver.watch()
+    driver.stop()
+    while driver.next() is not None:
+        pass
+
+
 def _socket(run: int, project: str | os.PathLike[str] | None) -> str | None:
     """The path of the driver's socket; None if the run has no driver."""
     shown = json.loads(_program.call("show", str(run), "--json", "--trials", "1", project=project))

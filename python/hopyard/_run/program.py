@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program `hopyard`: finds it and calls it."""
+"""The program `hopyard`: finds it, calls it, and submits runs to it."""
 
 import os
-import re
 import shutil
 import subprocess
 import sysconfig
+from collections.abc import Sequence
+from typing import Unpack
 
+from .. import _hopyard
 from .._base.errors import Error
+from .settings import Fields
 
-_SETTING = re.compile(
-    r"(?<![\w-])--?(parallel|memory|max-transfer|timeout|disk-timeout|retries|seed|gpus|oversubscribe|name|hosts|population|generations|mutation|crossover|strategy|"
-    r"random|async|project|app-id|np|min-np|max-np|hostfile)(?![\w-])(?: (\d[\w.]*))?"
-)
-_OTHER_NAMES = {"random": "samples", "async": "asynchronous"}
-_ADVICE = re.compile(r"\b(?:raise|lower|pass|leave) --?[a-z-]+(?: \d[\w.]*)?")
-_COMMAND = re.compile(r"([`']?)\bhopyard (resume|attach) (\d+)\1")
+_OTHER_NAMES = {"random": "samples", "async": "asynchronous", "num-proc": "np", "max": "metric", "min": "metric"}
 
 
 def find() -> str:
@@ -56,22 +53,19 @@ def call(*args: str, project: str | os.PathLike[str] | None = None, input: bytes
 
 def error_message(name: str, stderr: bytes) -> str:
     """The error message of `hopyard NAME`, without its prefix and the notes before it."""
-    return in_python(stderr.decode(errors="replace").rpartition(f"hopyard {name}: ")[2].strip())
+    return stderr.decode(errors="replace").rpartition(f"hopyard {name}: ")[2].strip()
 
 
-def in_python(text: str) -> str:
-    """A message of the program with Python's names for options: memory= for --memory, gpus=1 for --gpus 1."""
-    text = _SETTING.sub(_as_argument, text)
-    text = re.sub(r"(?<!\w)(\w+=\S+) \(\1\)", r"\1", text)  # the message had both forms
-    return _COMMAND.sub(r"experiment.\2(\3)", text)
-
-
-def advice_in_python(text: str) -> str:
-    """The same for text that may contain the user's words (an exception, a value): only advice is changed."""
-    text = _ADVICE.sub(lambda found: in_python(found[0]), text)
-    return re.sub(r"(?<!\w)(gpus=\d+) \(\1\)", r"\1", text)
-
-
-def _as_argument(found: re.Match[str]) -> str:
-    name = _OTHER_NAMES.get(found[1], found[1].replace("-", "_"))
-    return f"{name}={found[2] or ''}"
+def submit(
+    command: str, options: list[tuple[str, str]], project: str | os.PathLike[str] | None, run: str = "",
+    argv: Sequence[str] = (), **fields: Unpack[Fields],
+) -> _hopyard.Driver:  # fmt: skip
+    """Starts a run as `hopyard COMMAND` does, and connects to its driver."""
+    place = [] if project is None else [("project", os.fspath(project))]
+    try:
+        return _hopyard.Driver.submit(find(), command, [*place, *options], run=run, argv=list(argv), **fields)
+    except Error as error:
+        option: str = getattr(error, "option", "")
+        if not option:
+            raise
+        raise Error(f"{_OTHER_NAMES.get(option, option.replace('-', '_'))}= {error}") from None

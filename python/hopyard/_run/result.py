@@ -170,8 +170,6 @@ def _row(tag: str, cells: list[str], bold: bool = False) -> str:
 
 def _trial(t: dict[str, Any], logdir: str) -> Trial:
     message = t.get("message")
-    if message and not t.get("detail"):  # with a traceback, the message is the user's
-        message = _program.in_python(message)
     failed = t["state"] == "failed"
     return Trial(
         number=t["number"],
@@ -200,12 +198,12 @@ def load(
         run=about["run"],
         name=about["name"],
         state=about["state"],
-        message=about["message"] and _program.in_python(about["message"]),
+        message=about["message"],
         logdir=about["logdir"],
         metric=about["metric"],
         direction="max" if about["maximize"] else "min",
         _best=next((t for t in trials if t.number == about["best_trial"]), None),
         trials=trials,
-        notes=[_program.advice_in_python(note) for note in shown["notes"]],
+        notes=shown["notes"],
         tensorboard=_tensorboard_process.if_running(tensorboard),
     )

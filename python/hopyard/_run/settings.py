@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings that all runs share: one declaration, its documentation, and the program's options for them."""
+"""The settings that all runs share: one declaration, its documentation, and what is submitted for them."""
 
 import functools
 import inspect
@@ -25,6 +25,19 @@ class _Unstated(str):
 
 
 UNSTATED = _Unstated("max")
+
+
+class Fields(TypedDict, total=False):
+    """What is submitted for a run besides options; see _hopyard.Driver.submit."""
+
+    function: bytes
+    title: str
+    metric_optional: bool
+    app_id: str
+    roles: list[tuple[str, int]]
+    fed: bool
+    warm_key: str
+    address: str
 
 
 class Settings(TypedDict, total=False):
@@ -168,17 +181,20 @@ def check_direction(settings: Settings) -> None:
 # ---- options of the program ------------------------------------------------------------------------
 
 
-def option(name: str, value: object) -> list[str]:
-    """`--name value`; nothing for None."""
-    return [] if value is None else [f"--{name}", str(value)]
+Options = list[tuple[str, str]]
+"""Names and values of options of the program, without dashes; the value of a flag is ""."""
 
 
-def options(settings: Settings) -> list[str]:
+def option(name: str, value: object) -> Options:
+    """An option; nothing for None and False, a flag for True."""
+    if value is None or value is False:
+        return []
+    return [(name, "" if value is True else str(value))]
+
+
+def options(settings: Settings) -> Options:
     """Complete settings as options of `hopyard run`."""
     direction, spark, project = settings["direction"], settings["spark"], settings["project"]
-    app_id = settings["app_id"]
-    if not app_id and spark is not None:
-        app_id = application_of(spark)
     parallel = settings["parallel"]
     if parallel is None and spark is not None:
         parallel = _supplier.parallel(spark, project)
@@ -190,15 +206,21 @@ def options(settings: Settings) -> list[str]:
         *option("max-transfer", _size(settings["max_transfer"])),
         *option("timeout", _duration(settings["timeout"])),
         *option("disk-timeout", _duration(settings["disk_timeout"])),
-        *(["--oversubscribe"] if settings["oversubscribe"] else []),
+        *option("oversubscribe", settings["oversubscribe"]),
         *option("retries", settings["retries"]),
         *option("seed", settings["seed"]),
         *option("gpus", settings["gpus"]),
         *option("name", settings["name"]),
-        *option("app-id", app_id),
         *option("hosts", hosts if hosts is None or isinstance(hosts, str) else ",".join(hosts)),
-        *([] if spark is None else _supplier.options(spark, project)),
     ]
+
+
+def fields(settings: Settings) -> Fields:
+    """What is submitted besides options: the application, and how executors reach this machine."""
+    spark = settings["spark"]
+    app_id = settings["app_id"] or (application_of(spark) if spark is not None else "")
+    address = "" if spark is None else _supplier.address(spark, settings["project"])
+    return {"app_id": app_id, "address": address}
 
 
 def application_of(spark: Any) -> str:

@@ -69,6 +69,6 @@ def key(bundle: bytes) -> str:
     return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:32]
 
 
-def options(bundle: bytes) -> list[str]:
-    """Options of `hopyard run --function`. A run inside a trial has no standby agent: it ends with the trial."""
-    return [] if "HOPYARD_AGENT" in os.environ else ["--standby", f"{os.getpid()}:{key(bundle)}"]
+def key_of(bundle: bytes) -> str:
+    """"": the run has no standby agent. One inside a trial has none: it would end with the trial."""
+    return "" if "HOPYARD_AGENT" in os.environ else key(bundle)

@@ -1,22 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts, resumes and watches runs through the program `hopyard`."""
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
-from .. import space
+from .. import _hopyard, space
 from .._base.errors import Error, RunError, Stopped, TrialsFailed
 from .._code import bundle as _bundle
 from .._spark import session as _session
 from .._spark import supplier as _supplier
 from . import display as _display
+from . import driver as _driver
 from . import program as _program
 from . import standby_key as _standby_key
 from . import tensorboard_process as _tensorboard_process
 from .result import Result, load
-from .settings import Project, Settings, check_direction, complete, is_stated, options, parse_direction
+from .settings import (
+    Fields,
+    Options,
+    Project,
+    Settings,
+    check_direction,
+    complete,
+    fields,
+    is_stated,
+    options,
+    parse_direction,
+)
 
 _SEARCHES = {"random": "random_search", "evolve": "differential_evolution"}
 
@@ -32,41 +43,42 @@ def python(module: str, *args: str) -> list[str]:
     return [sys.executable, "-P", "-m", module, *args]
 
 
-def _number(output: str) -> int:
-    """The run's number in the output of `run` or `resume`."""
-    return int(json.loads(output.splitlines()[-1])["run"])
-
-
 def start(
-    args: Sequence[str], settings: Settings, program: Sequence[str], bundle: bytes = b"", command: str = "run",
-    leaves: bool = False,
+    args: Options, settings: Settings, argv: Sequence[str], bundle: bytes = b"", command: str = "run",
+    leaves: bool = False, **more: Unpack[Fields],
 ) -> tuple[int, str | None]:  # fmt: skip
-    """Starts a run by `hopyard COMMAND`, and a TensorBoard on it: its number, and the address.
+    """Starts a run as `hopyard COMMAND` does, and a TensorBoard on it: its number, and the address.
 
     After a Ctrl-C meanwhile the run is stopped: the user does not know its number yet.
     """
     project = settings["project"]
-    standby = _standby_key.options(bundle) if bundle and settings["spark"] is None and settings["hosts"] is None else []
+    submitted: Fields = {**fields(settings), "function": bundle, **more}
+    if bundle and settings["spark"] is None and settings["hosts"] is None:
+        submitted["warm_key"] = _standby_key.key_of(bundle)
     with _display.interrupts() as interrupted:
-        with space.short([*args, *standby, *options(settings)]) as arguments:
-            output = _program.call(
-                command, "--detach", "--json", *arguments, "--", *program, project=project, input=bundle
-            )
-        run = _number(output)
+        driver = _program.submit(command, [*args, *options(settings)], project, argv=argv, **submitted)
+        run = number_of(driver)
         supply(settings["spark"], run, project, leaves)
         address = _tensorboard_process.show(run, project) if settings["tensorboard"] and not interrupted else None
         if interrupted:
-            _program.call("stop", str(run), project=project)
+            _driver.stop(driver)
     if interrupted:
         raise KeyboardInterrupt(f"run {run} was stopped while it started")
     return run, address
+
+
+def number_of(driver: _hopyard.Driver) -> int:
+    """The number of a submitted run."""
+    if driver.run is None:
+        raise Error("the driver was not submitted")
+    return driver.run
 
 
 def run_function(
     fn: Callable[..., Any],
     values: Mapping[str, Any],
     kind: str,
-    search: Sequence[str],
+    search: Options,
     settings: Settings,
     optional: bool = True,
 ) -> Result:
@@ -83,16 +95,9 @@ def run_function(
         stated=is_stated(settings["direction"]), launch=kind == "paired",
     )  # fmt: skip
     title = f"{_bundle.name_of(fn)}({', '.join(names)})"
-    args = [
-        "--function",
-        "-",
-        "--title",
-        title,
-        *(["--metric-optional"] if optional else []),
-        *search,
-        *dimensions,
-    ]
-    run, address = start(args, settings, python("hopyard._trial"), bundle)
+    run, address = start(
+        [*search, *dimensions], settings, python("hopyard._trial"), bundle, title=title, metric_optional=optional
+    )
     if settings["detach"]:
         return load(run, settings["project"], address)
     return watch(run, settings["project"], address)
@@ -100,12 +105,12 @@ def run_function(
 
 def resume(run: int | str, project: Project, tensorboard: bool, spark: Any) -> tuple[int, str | None]:
     """Continues a run: its number, and the address of its TensorBoard."""
-    engine = [] if spark is None else _supplier.options(spark, project)
-    known = load(run, project) if engine else None
+    executors = "" if spark is None else _supplier.address(spark, project)
+    known = load(run, project) if executors else None
     if known and known.is_running:  # its driver waits for a supplier of agents
         number = known.run
     else:
-        number = _number(_program.call("resume", str(run), "--detach", "--json", *engine, project=project))
+        number = number_of(_program.submit("resume", [], project, run=str(run), address=executors))
     supply(spark, number, project)
     return number, _tensorboard_process.show(number, project) if tensorboard else None
 
@@ -153,5 +158,5 @@ def conclude(result: Result, status: int, had_session: bool = False, is_fed: boo
     if result.trials and result.count("failed") == len(result.trials) and not result.message:
         raise TrialsFailed(_failed(result), result)
     if result.state == "failed":
-        raise RunError(f"run {run} failed: {_program.in_python(result.message or '')}; {advice}", result)
+        raise RunError(f"run {run} failed: {result.message}; {advice}", result)
     return result

@@ -19,13 +19,13 @@ from . import package_archive as _package_archive
 from . import session as _session
 
 
-def options(session: Any, project: _session.Project) -> list[str]:
-    """The options of `hopyard run` for a session."""
+def address(session: Any, project: _session.Project) -> str:
+    """The address at which the session's executors reach this machine; "" if they are on this machine."""
     context = _session.context_of(session)
     if _session.is_local(session):
-        return []
+        return ""
     _Offer(context, project)  # an invalid setting is an error before the run exists
-    return ["--engine", "session", "--address", _session.address(context)]
+    return _session.address(context)
 
 
 def parallel(session: Any, project: _session.Project) -> int | None:
