@@ -130,12 +130,12 @@ def _train(
         *option("verbose", bool(verbose)), *(("env", f"{name}={value}") for name, value in variables.items()),
     ]  # fmt: skip
     bundle = _bundle.make(call, common["metric"], "max", optional=True, ranks=True, preload=preload)
-    number, address = _start.start(
+    started = _start.start(
         words, common, _start.python("hopyard._trial"), bundle, command="train", title=title, metric_optional=True
     )
-    status = _display.show(number, common["project"], training=True)
-    had_session = _supplier.settle(number, common["project"])
-    result = load(number, common["project"], address)
+    status = _display.show(started.run, common["project"], training=True)
+    had_session = _supplier.settle(started.run, common["project"])
+    result = load(started.run, common["project"], started.tensorboard)
     return _conclude(result, status, is_elastic=bool(min_np or max_np), had_session=had_session)
 
 

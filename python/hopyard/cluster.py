@@ -95,11 +95,11 @@ def run(
     )
     variables = [("env", f"{name}={value}") for name, value in (env or {}).items()]
     nodes = {role: count for role, count in roles.items() if count}
-    number, address = _start.start(
+    started = _start.start(
         variables, common, _start.python("hopyard._trial"), bundle, command="train", leaves=feed, title=title,
         metric_optional=True, roles=list(nodes.items()), fed=feed,
     )  # fmt: skip
-    return Cluster(number, common["project"], address, nodes, token)
+    return Cluster(started.run, common["project"], started.tensorboard, nodes, token)
 
 
 def _check(roles: Mapping[str, int]) -> None:

@@ -191,7 +191,8 @@ def begin(
     try:
         command = _start.python("hopyard._run.placeholder_trial", listener.path)
         title = "experiment.begin()"
-        run, address = _start.start(option("oversubscribe", True), settings, command, title=title, metric_optional=True)
+        started = _start.start(option("oversubscribe", True), settings, command, title=title, metric_optional=True)
+        run, address = started.run, started.tensorboard
         trial = listener.wait(_program.command("attach", str(run), project=project))
     finally:
         listener.close()

@@ -70,6 +70,7 @@ static const struct hy_option attach_options[] = {
 
 static const struct hy_option show_options[] = {
     {.name = "trials", .value = "N", .help = "number of trials to list, or 'all' (default: 50)"},
+    {.name = "skip", .value = "N", .help = "list trials after the first N"},
     {.name = "by-number", .help = "list trials by number, not the best first"},
     {.name = "json", .help = "print JSON"},
     {0},

@@ -25,7 +25,7 @@ struct showing {
     struct hy_store *store;
     struct hy_run_info info;
     struct hy_out out;
-    int64_t limit; /* trials to show; 0: all */
+    int64_t skip, limit; /* trials to show; limit 0: all */
     enum hy_trial_order order;
     Hy__TrialView *page[PAGE];
     size_t page_count;
@@ -316,7 +316,7 @@ static int table(struct showing *s, struct hy_err *err)
     int rc;
 
     s->err = err;
-    rc = hy_store_trial_each(s->store, s->info.row.id, 0, s->order, 0, s->limit, on_trial, s, err);
+    rc = hy_store_trial_each(s->store, s->info.row.id, 0, s->order, s->skip, s->limit, on_trial, s, err);
     return rc < 0 ? rc : flush_page(s, err);
 }
 
@@ -331,9 +331,9 @@ static int show_text(struct showing *s, struct hy_err *err)
 
     if (rc == 0)
         rc = table(s, err);
-    if (rc == 0 && trial_count(&s->info.counts) > s->shown)
+    if (rc == 0 && trial_count(&s->info.counts) - s->skip > s->shown)
         hy_outf(&s->out, "and %lld more: use --trials all to list them\n",
-                (long long)(trial_count(&s->info.counts) - s->shown));
+                (long long)(trial_count(&s->info.counts) - s->skip - s->shown));
     return rc < 0 ? rc : hy_out_flush(&s->out, STDOUT_FILENO);
 }
 
@@ -412,7 +412,7 @@ static int show_json(struct showing *s, struct hy_err *err)
     hy_out_str(&s->out, "{\"run\": ");
     hy_json_take(&s->out, hy_json_run(&s->info.row, &s->info.counts, s->info.alive, s->info.shown, socket));
     hy_out_str(&s->out, ",\n \"trials\": [");
-    rc = hy_store_trial_each(s->store, s->info.row.id, 0, s->order, 0, s->limit, on_json_trial, s, err);
+    rc = hy_store_trial_each(s->store, s->info.row.id, 0, s->order, s->skip, s->limit, on_json_trial, s, err);
     hy_out_str(&s->out, "],\n \"notes\": [");
     s->shown = 0;
     if (rc >= 0)
@@ -425,9 +425,9 @@ static int show_json(struct showing *s, struct hy_err *err)
 
 static int open_showing(struct showing *s, const struct hy_args *args, struct hy_err *err)
 {
-    const char *trials = hy_args_get(args, "trials");
+    const char *trials = hy_args_get(args, "trials"), *skipped = hy_args_get(args, "skip");
     struct hy_style style;
-    uint64_t limit = TRIALS_SHOWN;
+    uint64_t limit = TRIALS_SHOWN, skip = 0;
     int rc;
 
     hy_style_of(STDOUT_FILENO, &style);
@@ -436,7 +436,10 @@ static int open_showing(struct showing *s, const struct hy_args *args, struct hy
         limit = 0;
     else if (trials && (hy_parse_u64(trials, &limit) < 0 || limit == 0 || limit > INT64_MAX))
         return hy_err_option(err, "trials", "takes a number greater than 0, or all, not '%s'", trials);
+    if (skipped && (hy_parse_u64(skipped, &skip) < 0 || skip > INT64_MAX))
+        return hy_err_option(err, "skip", "takes a number, not '%s'", skipped);
     s->limit = (int64_t)limit;
+    s->skip = (int64_t)skip;
     rc = hy_project_store(args, HY_STORE_READ, &s->store, err);
     if (rc == 0)
         rc = hy_run_info_find(s->store, hy_args_word(args, 0), &s->info, err);

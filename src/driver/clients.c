@@ -164,6 +164,11 @@ static void fill_head(struct driver *d, struct view *v, bool last)
     u->ended_seq = (uint64_t)t.ended_seq;
     u->notes_before = (uint64_t)d->notes.before;
     u->notes_until = (uint64_t)t.notes_until;
+    if (last && hy_run_has_all_notes(d)) {
+        u->has_all_notes = true;
+        u->all_notes = d->notes.texts.items;
+        u->n_all_notes = d->notes.texts.count;
+    }
     u->slots = (uint32_t)s.slots;
     for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         u->agents += a->in_schedule;

@@ -29,6 +29,7 @@
 #define LEAVE_MS 15000
 #define POOL_SIZE "8" /* threads: output to a slow file system must not delay commits */
 #define NOTES_MAX 1000
+#define NOTES_BYTES_MAX (64u * 1024) /* of the last update */
 
 /* ---- ending the run -------------------------------------------------------------------------- */
 
@@ -43,6 +44,14 @@ static void store_note(struct driver *d, const char *text)
         return;
     d->notes.until++;
     d->changed = true;
+    d->notes.bytes += strlen(text);
+    if (d->notes.bytes <= NOTES_BYTES_MAX && hy_string_list_add(&d->notes.texts, text) < 0)
+        d->notes.bytes = SIZE_MAX / 2; /* clients read them from the store */
+}
+
+bool hy_run_has_all_notes(const struct driver *d)
+{
+    return d->notes.before == 0 && d->notes.bytes <= NOTES_BYTES_MAX;
 }
 
 void hy_run_note(struct driver *d, const char *fmt, ...)
@@ -541,6 +550,7 @@ static void driver_close(struct driver *d)
     hy_store_close(d->store);
     hy_changes_clear(&d->commit.recorded);
     hy_changes_clear(&d->commit.sealed);
+    hy_string_list_done(&d->notes.texts);
     hy_map_done(&d->trials.dirs);
     free(d->clients.update);
     free(d->stalls.notice);

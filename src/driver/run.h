@@ -40,6 +40,7 @@
 
 #include "base/list.h"
 #include "base/map.h"
+#include "base/string_list.h"
 #include "driver/driver.h"
 #include "engine/engine.h"
 #include "schedule/schedule.h"
@@ -236,10 +237,12 @@ struct run_end {
     int64_t leave_by; /* agents that have not left by then are abandoned */
 };
 
-/* driver.c: the sequence numbers of the run's notes. */
+/* driver.c: the run's notes. */
 struct notes {
-    int64_t before; /* the last one in the store when this driver started */
-    int64_t until;  /* the last one now */
+    int64_t before; /* the sequence number of the last one in the store when this driver started */
+    int64_t until;  /* of the last one now */
+    struct hy_string_list texts; /* for the last update; without those that are too many */
+    size_t bytes;
 };
 
 /* store_commit.c: turns on their way to the store. */
@@ -391,6 +394,8 @@ void hy_run_finish(struct driver *d, enum hy_run_state state, const char *messag
 void hy_run_stop(struct driver *d);
 /* A note in the store and the log, for users. */
 void hy_run_note(struct driver *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Whether `notes.texts` has all notes of the run. */
+bool hy_run_has_all_notes(const struct driver *d);
 /* What is not committed is lost: ends the run, and `resume` continues it if the store still exists. */
 void hy_run_interrupt(struct driver *d, const char *why, bool can_resume);
 void hy_run_out_of_memory(struct driver *d);

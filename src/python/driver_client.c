@@ -244,13 +244,48 @@ static PyObject *driver_agent_ended(PyObject *self, PyObject *args, PyObject *kw
 
 /* ---- events ----------------------------------------------------------------------- */
 
+/* None: no trial has a metric yet. */
+static PyObject *best_of(const Hy__TrialView *best)
+{
+    if (!best)
+        return Py_NewRef(Py_None);
+    return Py_BuildValue("{sKsssdsssLsI}", "number", (unsigned long long)best->number, "params", best->params, "value",
+                         best->value, "dir", best->dir, "elapsed_ms", (long long)best->elapsed_ms, "attempt",
+                         (unsigned)best->attempt);
+}
+
+/* None: only the store has them. */
+static PyObject *notes_of(const Hy__Update *u)
+{
+    PyObject *notes;
+
+    if (!u->has_all_notes)
+        return Py_NewRef(Py_None);
+    notes = PyList_New((Py_ssize_t)u->n_all_notes);
+    for (size_t i = 0; notes && i < u->n_all_notes; i++) {
+        PyObject *text = PyUnicode_DecodeUTF8(u->all_notes[i], (Py_ssize_t)strlen(u->all_notes[i]), "replace");
+
+        if (!text || PyList_SetItem(notes, (Py_ssize_t)i, text) < 0)
+            Py_CLEAR(notes);
+    }
+    return notes;
+}
+
 static PyObject *update_event(const Hy__Update *u)
 {
-    return Py_BuildValue("{s{sLsssKsKsKsKsLsssOsssO}}", "update", "run", (long long)u->run, "state", u->state, "done",
-                         (unsigned long long)u->done, "failed", (unsigned long long)u->failed, "stopped",
-                         (unsigned long long)u->stopped, "running", (unsigned long long)u->running_count, "total",
-                         (long long)u->total, "message", u->message, "last", u->last ? Py_True : Py_False, "logdir",
-                         u->logdir, "nodes_joined", u->nodes_joined ? Py_True : Py_False);
+    PyObject *best = best_of(u->best), *notes = notes_of(u), *event = NULL;
+
+    if (best && notes)
+        event = Py_BuildValue(
+            "{s{sLsssssssOsKsKsKsKsLsssOsssOsOsO}}", "update", "run", (long long)u->run, "name", u->name, "state",
+            u->state, "metric", u->metric, "maximize", u->maximize ? Py_True : Py_False, "done",
+            (unsigned long long)u->done, "failed", (unsigned long long)u->failed, "stopped",
+            (unsigned long long)u->stopped, "running", (unsigned long long)u->running_count, "total",
+            (long long)u->total, "message", u->message, "last", u->last ? Py_True : Py_False, "logdir", u->logdir,
+            "nodes_joined", u->nodes_joined ? Py_True : Py_False, "best", best, "notes", notes);
+    Py_XDECREF(best);
+    Py_XDECREF(notes);
+    return event;
 }
 
 static PyObject *order_event(const Hy__AgentOrder *o)

@@ -35,6 +35,49 @@ def test_updates_are_events_and_the_last_has_state_and_counts(yard: Yard) -> Non
     assert "socket" not in json.loads(yard.run("show", "--json").stdout)["run"]
 
 
+def test_the_last_update_has_the_best_trial_and_the_notes(yard: Yard) -> None:
+    started = yard.submit([("grid", "x=1..3"), ("max", "v"), ("name", "n"), ("parallel", 1)], ["sh", "-c", "sleep 0.3; echo v={x}"])
+    driver = _hopyard.Driver(str(started["socket"]))
+    driver.watch()
+    update = last_update(driver)
+    best = update["best"]
+    assert (update["name"], update["metric"], update["maximize"], update["notes"]) == ("n", "v", True, [])
+    assert (best["number"], best["value"], json.loads(best["params"]), best["dir"]) == (3, 3.0, {"x": 3}, "x=3")
+
+
+def test_a_search_starts_one_program_besides_the_display(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    """Trials are read from the store when they are used, in pages."""
+    calls = yard.runtime / "calls"
+    program = yard.script("program", f'echo "$1" >>{calls}\nexec {yard.bin} "$@"\n')
+    lab.env["HOPYARD_PROGRAM"] = str(program)
+    said = lab.say(f"""
+        from hopyard._run import result
+        result.PAGE = 2
+        calls = lambda: open({str(calls)!r}).read().split()
+        def training(x):
+            return {{"metric": x, "twice": 2 * x}}
+        found = experiment.grid_search(training, {{"x": [1, 2, 3, 4, 5]}}, tensorboard=False)
+        states, first = (found.state, found.count("done")), calls()
+        best, second = (found.best.params, found.best.metrics), calls()[len(first):]
+        trials, third = [t.metric for t in found.trials], calls()[len(first) + len(second):]
+        say(states=states, first=first, best=best, second=second, trials=trials, third=third, notes=found.notes)
+    """)
+    assert said["states"] == ["done", 5] and said["best"] == [{"x": 5}, {"metric": 5, "twice": 10}]
+    assert (said["first"], said["second"], said["third"]) == (["driver", "attach"], ["show"], ["show"] * 3)
+    assert said["trials"] == [1, 2, 3, 4, 5] and "is used as the metric" not in str(said["notes"])
+
+
+def test_a_run_that_ends_before_it_is_connected_to_has_its_result(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    said = lab.say("""
+        from hopyard import _hopyard
+        started = _hopyard.Driver.submit(os.environ["HOPYARD_PROGRAM"], "run", [("name", "short")], argv=["true"])
+        while experiment.result(started.run).is_running:
+            time.sleep(0.02)
+        say(run=started.run, result=experiment.attach(started.run).state, stopped=started.stop())
+    """)
+    assert said == {"run": 1, "result": "done", "stopped": said["stopped"]}
+
+
 def test_a_run_is_stopped(yard: Yard) -> None:
     yard.run("run", "--detach", "--", "sleep", "1000")
     driver = connect(yard)

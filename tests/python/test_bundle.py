@@ -23,7 +23,8 @@ from hopyard._run import display as _display
 from hopyard._run import program as _program
 from hopyard._run import settings as _settings
 from hopyard._run import start as _start
-from hopyard.experiment import Result, Trial
+from hopyard.experiment import Trial
+from results import make_result
 
 LOCK = threading.Lock()
 
@@ -477,8 +478,8 @@ def made_up(**changes):
         Trial(2, {"x": 2, "state": 8}, None, {}, "failed", "Traceback …", "ValueError: no", "/logs/2", 0.1, 2),
     ]
     facts = {"run": 3, "name": "digits", "state": "done", "message": None, "logdir": "/logs", "metric": "metric",
-             "direction": "max", "_best": trials[0], "trials": trials, "notes": []}  # fmt: skip
-    return Result(**{**facts, **changes})
+             "direction": "max", "best": 1, "trials": trials, "notes": []}  # fmt: skip
+    return make_result(**{**facts, **changes})
 
 
 def test_result_has_a_short_repr():
@@ -486,7 +487,7 @@ def test_result_has_a_short_repr():
         repr(made_up())
         == "<run 3 digits done: 1 done, 1 failed; best metric=0.5 in trial 1 (x=<b>, state=7)>"
     )
-    assert repr(made_up(name=None, _best=None, trials=[], state="running")) == "<run 3 running: no trials>"
+    assert repr(made_up(name=None, best=None, trials=[], state="running")) == "<run 3 running: no trials>"
 
 
 def test_a_results_html_is_escaped_and_long_ones_are_cut():
@@ -537,7 +538,12 @@ def test_dataframe_without_pandas_is_an_error(monkeypatch):
             hopyard.RunError,
             "run 3 failed: no agent is left",
         ),
-        ({"trials": made_up().trials[1:]}, 1, hopyard.TrialsFailed, "the trial of run 3 failed: Traceback …"),
+        (
+            {"trials": made_up().trials[1:], "best": None},
+            1,
+            hopyard.TrialsFailed,
+            "the trial of run 3 failed: Traceback …",
+        ),
     ],
 )
 def test_unfinished_runs_raise(changes, status, error, sentence):

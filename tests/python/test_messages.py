@@ -9,7 +9,8 @@ import pytest
 import hopyard
 from hopyard._run import display as _display
 from hopyard._run import program as _program
-from hopyard._run.result import Result, Trial, _number
+from hopyard._run.result import Trial, _number
+from results import make_result
 
 
 @pytest.mark.parametrize(
@@ -65,8 +66,8 @@ def result(**changes):
         Trial(2, {"x": 1e-05, "act": "tanh"}, 0.9166666666666666, {}, "done", None, None, "/b", 2.0, 1),
         Trial(3, {"x": 3.0, "act": "<b>"}, None, {}, "failed", "no", "ValueError: no", "/c", 0.5, 1),
     ]
-    settings = {"state": "done", "_best": trials[1], "trials": trials, "notes": ["a note"], **changes}
-    return Result(7, "mine", message=None, logdir="/", metric="metric", direction="max", **settings)
+    settings = {"state": "done", "best": 2, "trials": trials, "notes": ["a note"], **changes}
+    return make_result(run=7, name="mine", message=None, logdir="/", metric="metric", direction="max", **settings)
 
 
 def test_a_result_is_a_table_in_text_and_html():
@@ -91,10 +92,10 @@ def test_html_fragment_is_converted_to_text():
 
 
 def test_best_is_none_while_running_and_an_error_afterwards():
-    assert result(state="running", _best=None).best is None and result(state="interrupted", _best=None).best is None
+    assert result(state="running", best=None).best is None and result(state="interrupted", best=None).best is None
     assert result().best.number == 2
     note = "trial 1: training returned nothing, so the trial has no metric; return a number"
     with pytest.raises(hopyard.Error, match=f"^run 7 has no best trial: {note}$"):
-        result(_best=None, notes=["something else", note]).best
+        result(best=None, notes=["something else", note]).best
     with pytest.raises(hopyard.Error, match="^run 7 has no best trial: no trial is done$"):
-        result(_best=None, state="failed", trials=[]).best
+        result(best=None, state="failed", trials=[]).best

@@ -215,6 +215,7 @@ def test_importing_hopyard_imports_nothing_heavy():
 
 def test_float32_values_are_written_short():
     values = numpy.array([0.1, 1e-5, 3], numpy.float32)
-    assert arguments({"x": values, "y": [numpy.float32(0.7)]}, "grid") == [("grid", "x=[0.1,1e-05,3.0]"), ("grid", "y=[0.7]")]
+    options = arguments({"x": values, "y": [numpy.float32(0.7)]}, "grid")
+    assert options == [("grid", "x=[0.1,1e-05,3.0]"), ("grid", "y=[0.7]")]
     assert arguments({"x": values[:2]}, "random") == [("space", "x=0.1..1e-05")]
     assert all(numpy.float32(text) == value for text, value in zip((0.1, 1e-05, 3.0), values))

@@ -3,6 +3,7 @@
 
 import json
 import os
+from typing import Any
 
 from .. import _hopyard
 from .._base.errors import Error
@@ -18,6 +19,18 @@ def connect(run: int, project: str | os.PathLike[str] | None) -> _hopyard.Driver
         if _socket(run, project):
             raise
         return None  # it has ended in the meantime
+
+
+def last_update(driver: _hopyard.Driver) -> dict[str, Any] | None:
+    """The last update of a driver that is watched and has ended the run; None if it came to no end."""
+    try:
+        while (event := driver.next(0)) is not None:
+            if event.get("update", {}).get("last"):
+                update: dict[str, Any] = event["update"]
+                return update
+    except TimeoutError:  # the run continues: the user has detached
+        return None
+    return None
 
 
 def stop(driver: _hopyard.Driver) -> None:

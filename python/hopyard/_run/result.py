@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of a run, as `hopyard show --json` reads it from the store."""
+"""The result of a run: its last update, and what `hopyard show --json` reads from the store on demand."""
 
 import html
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .._base.errors import Error
 from .._base.metrics import NO_METRIC
@@ -39,9 +41,19 @@ class Trial:
     attempts: int
 
 
-@dataclass(frozen=True, repr=False)
+class Reader(Protocol):
+    """Reads what a Result does not have yet."""
+
+    def trial(self, number: int) -> Trial: ...
+
+    def trials(self) -> list[Trial]: ...
+
+    def notes(self) -> list[str]: ...
+
+
+@dataclass(frozen=True, repr=False, eq=False)
 class Result:
-    """A run and its trials, at the time they were read."""
+    """A run at the time it was read. Its trials and notes are read when they are first used."""
 
     run: int
     name: str | None
@@ -53,12 +65,30 @@ class Result:
     metric: str | None
     """The name of the metric."""
     direction: str
-    _best: Trial | None
-    trials: list[Trial]
-    notes: list[str]
-    """Remarks about the run: lost machines and why, for example."""
+    _counts: dict[str, int]
+    """The number of trials in each state."""
+    _best_number: int | None
+    _reader: Reader
     tensorboard: str | None = None
     """The address of the TensorBoard that this process has started for the run."""
+
+    @cached_property
+    def trials(self) -> list[Trial]:
+        """All trials, by number."""
+        return self._reader.trials()
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """Remarks about the run: lost machines and why, for example."""
+        return self._reader.notes()
+
+    @cached_property
+    def _best(self) -> Trial | None:
+        if self._best_number is None:
+            return None
+        if "trials" in self.__dict__:
+            return next(t for t in self.trials if t.number == self._best_number)
+        return self._reader.trial(self._best_number)
 
     @property
     def best(self) -> Trial | None:
@@ -78,12 +108,29 @@ class Result:
             return f"no trial is done{f'; {self.message}' if self.message else ''}"
         return "no trial has a metric; return a number from the function, or pass one to experiment.end()"
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Result):
+            return NotImplemented
+        same = (self.run, self.logdir, self.state, self.message) == (other.run, other.logdir, other.state, other.message)
+        return same and self.trials == other.trials and self.notes == other.notes
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With everything, because another process may not be able to read the project."""
+        return {**self.__dict__, "trials": self.trials, "notes": self.notes, "_best": self._best}
+
     @property
     def is_running(self) -> bool:
         """Whether its driver is alive and the run has not ended."""
         return self.state in ("running", "waiting")
 
     goes_on = is_running  # its earlier name
+
+    @property
+    def _all_failed(self) -> bool:
+        """Whether there are trials, and all of them have failed."""
+        return self.count("failed") == sum(self._counts.values()) > 0
 
     def to_dataframe(self) -> "pandas.DataFrame":
         """A row for each trial: its number, hyperparameters, metrics, state and the rest."""
@@ -103,12 +150,12 @@ class Result:
         return {**row, "attempts": t.attempts, "message": t.message, "logdir": t.logdir, **named}
 
     def count(self, state: str) -> int:
-        return sum(t.state == state for t in self.trials)
+        """The number of trials in this state."""
+        return self._counts.get(state, 0)
 
     def _summary(self) -> str:
         """run 3 digits done: 5 done, 1 failed; best accuracy=0.97 in trial 2 (lr=0.1)"""
-        states = dict.fromkeys(t.state for t in self.trials)
-        counts = ", ".join(f"{self.count(state)} {state}" for state in states) or "no trials"
+        counts = ", ".join(f"{count} {state}" for state, count in self._counts.items() if count) or "no trials"
         text = f"run {self.run}{f' {self.name}' if self.name else ''} {self.state}: {counts}"
         if self._best:
             params = ", ".join(f"{name}={_cell(value)}" for name, value in self._best.params.items())
@@ -185,25 +232,80 @@ def _trial(t: dict[str, Any], logdir: str) -> Trial:
     )
 
 
+# ---- from the store, and from the last event -------------------------------------------------------
+
+PAGE = 10_000  # trials that are read at once
+_STATES = ("done", "failed", "stopped", "running")
+
+
+class _Stored:
+    """Reads from the store, by the program."""
+
+    def __init__(self, run: int, logdir: str, project: str | os.PathLike[str] | None) -> None:
+        self.run, self.logdir = run, logdir
+        self.project = None if project is None else os.path.abspath(project) if _is_local(project) else project
+
+    def trial(self, number: int) -> Trial:
+        return _trial(self._page(number - 1, 1)["trials"][0], self.logdir)
+
+    def trials(self) -> list[Trial]:
+        found: list[Trial] = []
+        while len(page := self._page(len(found), PAGE)["trials"]) == PAGE:
+            found += [_trial(t, self.logdir) for t in page]
+        return found + [_trial(t, self.logdir) for t in page]
+
+    def notes(self) -> list[str]:
+        notes: list[str] = self._page(0, 1)["notes"]
+        return notes
+
+    def _page(self, skip: int, limit: int) -> dict[str, Any]:
+        return _show(self.run, skip, limit, self.project)
+
+
+def _is_local(project: str | os.PathLike[str]) -> bool:
+    return "://" not in os.fspath(project)
+
+
+def _show(run: int | str, skip: int, limit: int, project: str | os.PathLike[str] | None) -> dict[str, Any]:
+    page = ["--by-number", "--skip", str(skip), "--trials", str(limit)]
+    shown: dict[str, Any] = json.loads(_program.call("show", str(run), "--json", *page, project=project))
+    return shown
+
+
+def _of(
+    about: Mapping[str, Any], best: int | None, project: str | os.PathLike[str] | None, tensorboard: str | None
+) -> Result:
+    return Result(
+        run=about["run"],
+        name=about["name"] or None,
+        state=about["state"],
+        message=about["message"] or None,
+        logdir=about["logdir"],
+        metric=about["metric"] or None,
+        direction="max" if about["maximize"] else "min",
+        _counts={state: about[state] for state in _STATES},
+        _best_number=best,
+        _reader=_Stored(about["run"], about["logdir"], project),
+        tensorboard=_tensorboard_process.if_running(tensorboard),
+    )
+
+
 def load(
     run: int | str, project: str | os.PathLike[str] | None = None, tensorboard: str | None = None
 ) -> Result:
     """The run with this number or name, as it is now."""
-    shown = json.loads(
-        _program.call("show", str(run), "--json", "--trials", "all", "--by-number", project=project)
-    )
-    about = shown["run"]
-    trials = [_trial(t, about["logdir"]) for t in shown["trials"]]
-    return Result(
-        run=about["run"],
-        name=about["name"],
-        state=about["state"],
-        message=about["message"],
-        logdir=about["logdir"],
-        metric=about["metric"],
-        direction="max" if about["maximize"] else "min",
-        _best=next((t for t in trials if t.number == about["best_trial"]), None),
-        trials=trials,
-        notes=shown["notes"],
-        tensorboard=_tensorboard_process.if_running(tensorboard),
-    )
+    shown = _show(run, 0, 1, project)
+    result = _of(shown["run"], shown["run"]["best_trial"], project, tensorboard)
+    result.__dict__["notes"] = shown["notes"]
+    return result
+
+
+def from_update(
+    update: Mapping[str, Any], project: str | os.PathLike[str] | None = None, tensorboard: str | None = None
+) -> Result:
+    """The result of a run that has ended, from the last update of its driver."""
+    best = update["best"]
+    result = _of(update, best and best["number"], project, tensorboard)
+    if update["notes"] is not None:
+        result.__dict__["notes"] = update["notes"]
+    return result

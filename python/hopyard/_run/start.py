@@ -3,6 +3,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Unpack
 
 from .. import _hopyard, space
@@ -15,7 +16,7 @@ from . import driver as _driver
 from . import program as _program
 from . import standby_key as _standby_key
 from . import tensorboard_process as _tensorboard_process
-from .result import Result, load
+from .result import Result, from_update, load
 from .settings import (
     Fields,
     Options,
@@ -43,11 +44,19 @@ def python(module: str, *args: str) -> list[str]:
     return [sys.executable, "-P", "-m", module, *args]
 
 
+@dataclass(frozen=True)
+class Started:
+    run: int
+    driver: _hopyard.Driver
+    tensorboard: str | None
+    """The address of its TensorBoard."""
+
+
 def start(
     args: Options, settings: Settings, argv: Sequence[str], bundle: bytes = b"", command: str = "run",
     leaves: bool = False, **more: Unpack[Fields],
-) -> tuple[int, str | None]:  # fmt: skip
-    """Starts a run as `hopyard COMMAND` does, and a TensorBoard on it: its number, and the address.
+) -> Started:  # fmt: skip
+    """Starts a run as `hopyard COMMAND` does, and a TensorBoard on it.
 
     After a Ctrl-C meanwhile the run is stopped: the user does not know its number yet.
     """
@@ -64,7 +73,7 @@ def start(
             _driver.stop(driver)
     if interrupted:
         raise KeyboardInterrupt(f"run {run} was stopped while it started")
-    return run, address
+    return Started(run, driver, address)
 
 
 def number_of(driver: _hopyard.Driver) -> int:
@@ -95,12 +104,12 @@ def run_function(
         stated=is_stated(settings["direction"]), launch=kind == "paired",
     )  # fmt: skip
     title = f"{_bundle.name_of(fn)}({', '.join(names)})"
-    run, address = start(
+    started = start(
         [*search, *dimensions], settings, python("hopyard._trial"), bundle, title=title, metric_optional=optional
     )
     if settings["detach"]:
-        return load(run, settings["project"], address)
-    return watch(run, settings["project"], address)
+        return load(started.run, settings["project"], started.tensorboard)
+    return watch(started.run, settings["project"], started.tensorboard, started.driver)
 
 
 def resume(run: int | str, project: Project, tensorboard: bool, spark: Any) -> tuple[int, str | None]:
@@ -124,11 +133,19 @@ def supply(spark: Any, run: int, project: Project, leaves: bool = False) -> None
 # ---- watch ---------------------------------------------------------------------------
 
 
-def watch(run: int, project: Project, address: str | None) -> Result:
+def watch(run: int, project: Project, address: str | None, driver: _hopyard.Driver | None = None) -> Result:
     """Shows a run until it ends; returns its result, or raises an error."""
+    if driver:
+        driver.watch()
     status = _display.show(run, project)
     had_session = _supplier.settle(run, project)
-    return conclude(load(run, project, address), status, had_session)
+    return conclude(result_of(run, project, address, driver), status, had_session)
+
+
+def result_of(run: int, project: Project, address: str | None, driver: _hopyard.Driver | None) -> Result:
+    """The result of a run that was watched: from the driver's last update, if it came."""
+    update = _driver.last_update(driver) if driver else None
+    return from_update(update, project, address) if update else load(run, project, address)
 
 
 def _failed(result: Result) -> str:
@@ -155,7 +172,7 @@ def conclude(result: Result, status: int, had_session: bool = False, is_fed: boo
         raise Stopped(f"run {run} was stopped when {result.count('done')} trials were done; {advice}", result)
     if result.state == "interrupted":
         raise RunError(f"the driver of run {run} has died; finished trials are stored; {advice}", result)
-    if result.trials and result.count("failed") == len(result.trials) and not result.message:
+    if result._all_failed and not result.message:
         raise TrialsFailed(_failed(result), result)
     if result.state == "failed":
         raise RunError(f"run {run} failed: {result.message}; {advice}", result)
