@@ -47,8 +47,8 @@ class Engine:
     sees_project: bool = False
     meet: Path = field(default_factory=Path)
 
-    def say(self, code: str) -> dict[str, Any]:
-        return self.notebook.say(code)
+    def evaluate(self, code: str) -> dict[str, Any]:
+        return self.notebook.evaluate(code)
 
     def running(self) -> list[int]:
         return [row["id"] for row in self.yard.rows("SELECT id FROM runs WHERE state = 1")]
@@ -60,7 +60,7 @@ class Engine:
 @contextmanager
 def local(folder: Path) -> Iterator[Engine]:
     with yard_in(folder) as yard, closing(Notebook(yard, {})) as notebook:
-        notebook.say("where = {}")
+        notebook.evaluate("where = {}")
         yield Engine("local", yard, notebook, "local", machines=1, sees_project=True)
 
 
@@ -71,7 +71,7 @@ def on_hosts(folder: Path) -> Iterator[Engine]:
         hosts_of(yard, "a", "b") as net,
         closing(Notebook(yard, {"PYTHONPATH": PACKAGES}, python_of(net))) as notebook,
     ):
-        notebook.say("where = {'hosts': ['a:2', 'b:2']}")
+        notebook.evaluate("where = {'hosts': ['a:2', 'b:2']}")
         yield Engine("hosts", yard, notebook, "[ab]")
 
 
@@ -81,7 +81,7 @@ def on_cluster(part: str, cluster: dict[str, Any]) -> Iterator[Engine]:
     mend(part, cluster)
     edge = Path(tempfile.mkdtemp(dir=cluster["state"] / "edge"))  # which executors do not see
     with yard_in(edge) as yard, closing(House(yard, cluster, part)) as house:
-        house.notebook.say(f"""
+        house.notebook.evaluate(f"""
             spark = session(executor_instances="2", executor_memory="512m", **{SESSION[part]})
             where = {{"spark": spark}}
         """)
@@ -104,7 +104,7 @@ def by_itself(engine: Engine) -> Iterator[None]:
     """A test has a meeting place of its own, and leaves no run that would keep slots from those behind it."""
     with tempfile.TemporaryDirectory(prefix="hy-meet-") as folder:  # below a test's own folder hosts see nothing
         engine.meet = Path(folder)
-        engine.say(f"meet = {folder!r}")
+        engine.evaluate(f"meet = {folder!r}")
         yield
         for run in engine.running():
             engine.yard.run("stop", run, rc=None)

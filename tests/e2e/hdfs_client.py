@@ -86,18 +86,18 @@ class Client:
         return self.started[-1]
 
     def run(self, *args: object, user: str | None = None, stdin: bytes = b"", rc: int = 0) -> bytes:
-        """What it prints; what it complains about is in `said`."""
+        """What it prints; what it complains about is in `stderr`."""
         program = self.start(*args, user=user, stdin=subprocess.PIPE)
-        out, said = program.communicate(stdin, timeout=240)
-        self.said = said.decode()
-        assert program.returncode == rc, f"fs {args}: {program.returncode}\n{self.said}"
+        out, output = program.communicate(stdin, timeout=240)
+        self.stderr = output.decode()
+        assert program.returncode == rc, f"fs {args}: {program.returncode}\n{self.stderr}"
         return out
 
     def fails(self, words: str, *args: object, **kw: Any) -> None:
         """With one sentence that has these words in it."""
         self.run(*args, rc=1, **kw)
-        assert words in self.said, self.said
-        assert self.said.startswith("hopyard fs: ") and self.said.count("\n") == 1, self.said
+        assert words in self.stderr, self.stderr
+        assert self.stderr.startswith("hopyard fs: ") and self.stderr.count("\n") == 1, self.stderr
 
     def put(self, path: str, data: bytes) -> None:
         self.run("put", "-f", "-", self / path, stdin=data)
@@ -210,7 +210,7 @@ def assert_no_wrong_byte_is_read(client: Client) -> None:
     block, = replicas(client.hdfs, data[MIB:])
     flip_a_byte(block, 123_456)
     got = client.run("cat", client / "one", rc=1)
-    assert "is damaged at byte 123392" in client.said and client.said.count("\n") == 1, client.said
+    assert "is damaged at byte 123392" in client.output and client.output.count("\n") == 1, client.output
     assert are_equal(got, data[: len(got)]) and len(got) <= MIB + 123_392
     with client.open("one") as file:
         assert file.pread(100_000, MIB) == data[MIB : MIB + 100_000], "the rest of it is good"

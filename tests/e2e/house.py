@@ -35,7 +35,7 @@ from pyspark.sql import SparkSession
 """
 
 LOOP = """
-def say(**words):
+def emit(**words):
     answer.update(words)
 
 def failing(call):
@@ -59,7 +59,7 @@ def patient(x, gate):
 def begin_patient(gate):
     run = experiment.grid_search(patient, {"x": list(range(1, 9)), "gate": [gate]}, spark=spark, tensorboard=False,
                                  detach=True).run
-    say(run=run)
+    emit(run=run)
 
 for line in sys.stdin:
     answer = {}
@@ -109,7 +109,7 @@ class Notebook:
             self.shown += line
         return None
 
-    def say(self, code: str) -> dict[str, Any]:
+    def evaluate(self, code: str) -> dict[str, Any]:
         self.begin(code)
         return self.end()
 
@@ -164,7 +164,7 @@ class House:
 
     def begin_patient(self, gate: str) -> int:
         """Eight trials, of which two are done, and four run until the gate is opened."""
-        run = int(self.notebook.say(f"begin_patient({str(self.yard.project / gate)!r})")["run"])
+        run = int(self.notebook.evaluate(f"begin_patient({str(self.yard.project / gate)!r})")["run"])
         self.wait_patient(run)
         return run
 
@@ -183,7 +183,7 @@ class House:
 def houses(cluster: dict[str, Any], part: str, folder: Path, **settings: str) -> Iterator[House]:
     """One with a session of two executors."""
     with opened(cluster, part, folder) as house:
-        house.notebook.say(f"""
+        house.notebook.evaluate(f"""
             spark = session(**{dict(executor_instances="2", executor_memory="512m") | settings})
             sc = spark.sparkContext
         """)

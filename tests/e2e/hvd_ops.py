@@ -35,8 +35,8 @@ def raises(kind: type[Exception], fn: Callable[[], Any], *words: str) -> None:
     try:
         fn()
     except kind as error:
-        said = str(error)
-        assert all(re.search(word, said) for word in words), f"{words} not in: {said}"
+        output = str(error)
+        assert all(re.search(word, output) for word in words), f"{words} not in: {output}"
         return
     raise AssertionError(f"no {kind.__name__}")
 

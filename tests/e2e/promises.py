@@ -40,15 +40,15 @@ def refused(kind: type[Exception], call: Callable[[], Any], *words: str) -> None
 
     import hopyard.collective as hvd
 
-    called, said = time.monotonic(), None
+    called, output = time.monotonic(), None
     try:
         call()
     except kind as error:
-        said = str(error)
+        output = str(error)
     took = time.monotonic() - hvd.allgather(np.array([called])).max()  # one machine has one such clock
-    assert said is not None, f"no {kind.__name__}"
-    assert all(re.search(word, said) for word in words), f"{words} not in: {said}"
-    assert took <= REFUSED_S, f"refused after {took:.2f} s: {said}"
+    assert output is not None, f"no {kind.__name__}"
+    assert all(re.search(word, output) for word in words), f"{words} not in: {output}"
+    assert took <= REFUSED_S, f"refused after {took:.2f} s: {output}"
 
 
 def broken(folder: Path, ranks: int, name: str) -> str:

@@ -100,21 +100,21 @@ class Rank:
         self.data = b""
         self.generation = 0
 
-    def say(self, word: bytes, token: str = "") -> None:
+    def send(self, word: bytes, token: str = "") -> None:
         report = field(1, token or os.environ["HOPYARD_TAG"]) + field(6, word)
         self.socket.sendall(HEADER.pack(len(report), 1, MESSAGE, 0, 0) + report)
 
     def join(self) -> None:
-        self.say(field(3, field(1, "127.0.0.1") + field(2, self.port) + field(3, self.bell)))
+        self.send(field(3, field(1, "127.0.0.1") + field(2, self.port) + field(3, self.bell)))
 
     def leave(self) -> None:
-        self.say(field(8, 1))
+        self.send(field(8, 1))
 
     def note(self, text: str) -> None:
-        self.say(field(4, text))
+        self.send(field(4, text))
 
     def fail(self, why: str) -> None:
-        self.say(field(9, why))
+        self.send(field(9, why))
 
     def answer(self, seconds: float = 60) -> tuple[str, Any]:
         """The next one: ("taken", None), ("roster", Roster), ("lost", Lost), ("outdated", None)."""
@@ -219,7 +219,7 @@ class Program:
         for token, word in ((f"{run}.{trial}.{int(attempt) + 1}", join), (f"{run}.99.1", join), (f"{int(run) + 1}.{trial}.1", join),
                             ("", field(6, field(1, 1))), ("", field(7, 1)), ("", field(5, field(1, 9)))):
             other = Rank()
-            other.say(word, token)
+            other.send(word, token)
             try:
                 self.print("taken:", other.answer())
             except Refused as e:

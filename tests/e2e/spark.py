@@ -29,7 +29,7 @@ HEAD = """
 import json, os, sys, time
 from pyspark.sql import SparkSession
 
-def say(**words):
+def emit(**words):
     print(json.dumps(words), flush=True)
 
 spark = SparkSession.builder.getOrCreate()
@@ -57,10 +57,10 @@ def held(part: str, state: Path, *options: str) -> Iterator[dict[str, Any]]:
                           stderr=subprocess.STDOUT) as holder:
         assert holder.stdin and holder.stdout
         try:
-            said: list[str] = []
-            while "held\n" not in said:
-                said.append(holder.stdout.readline())
-                assert said[-1], "".join(said)
+            output: list[str] = []
+            while "held\n" not in output:
+                output.append(holder.stdout.readline())
+                assert output[-1], "".join(output)
             yield {**json.loads((state / "cluster.json").read_text()), "state": state}
         except BaseException:
             holder.send_signal(signal.SIGTERM)  # it may still be starting, and not read
@@ -118,7 +118,7 @@ class Session:
         """What the last program wrote to standard error."""
         return (self.folder / f"program{len(self.started)}.err").read_text(errors="replace")[-6000:]
 
-    def say(self, code: str, conf: dict[str, Any] | None = None) -> Any:
+    def evaluate(self, code: str, conf: dict[str, Any] | None = None) -> Any:
         """What the program passes to `say`, its last words."""
         program = self.start(code, conf)
         out, _ = program.communicate(timeout=240)

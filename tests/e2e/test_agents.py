@@ -51,7 +51,7 @@ class Joinable:
         return out + err
 
 
-def said(p: subprocess.Popen[str]) -> tuple[int, str]:
+def output_of(p: subprocess.Popen[str]) -> tuple[int, str]:
     out, err = p.communicate(timeout=120)
     return p.returncode, out + err
 
@@ -70,7 +70,7 @@ def test_an_agent_joins_with_the_runs_key(yard: Yard, run: Joinable) -> None:
     wait_for(lambda: Counter(a["agent"] for a in yard.attempts())["extra"] == 2, "it works")
     note = "agent extra has joined with 2 slots"
     assert note in run.finish()
-    assert said(extra)[0] == 0
+    assert output_of(extra)[0] == 0
     for command in (["attach", 1], ["attach", 1, "--json"], ["attach", 1, "--html"], ["show", 1]):
         assert yard.run(*command).stdout.count(note) == 1, f"who comes later is told by {command}, too"
     assert note in json.loads(yard.run("show", 1, "--json").stdout)["notes"]
@@ -80,13 +80,13 @@ def test_an_agent_that_is_killed_or_asked_to_go_is_replaced_by_the_others(yard: 
     agents = {name: run.agent("--slots", 1, "--name", name) for name in ("killed", "asked")}
     wait_for(lambda: {"killed", "asked"} <= {a["agent"] for a in yard.attempts()}, "both work")
     agents["asked"].terminate()
-    assert said(agents["asked"])[0] == 0
+    assert output_of(agents["asked"])[0] == 0
     wait_for(lambda: "lost" in {a["state"] for a in yard.attempts() if a["agent"] == "asked"}, "its trial runs elsewhere")
     agents["killed"].kill()  # its reaper; it sees that and ends
-    said(agents["killed"])
+    output_of(agents["killed"])
     wait_for(lambda: "lost" in {a["state"] for a in yard.attempts() if a["agent"] == "killed"}, "its trial runs elsewhere")
     run.gate.touch()
-    assert said(run.client)[0] == 0
+    assert output_of(run.client)[0] == 0
     assert all(t["state"] == "done" for t in yard.trials())
 
 
@@ -94,13 +94,13 @@ def test_a_key_file_that_others_can_read_is_refused(yard: Yard, run: Joinable, t
     key = tmp_path / "key"
     key.write_bytes(run.key.read_bytes())
     key.chmod(0o640)
-    status, text = said(run.agent(key=key))
+    status, text = output_of(run.agent(key=key))
     assert status == 2 and f"other users have access to the key file '{key}'; run: chmod 600 '{key}'" in text
     key.chmod(0o600)
     key.write_text("not a key\n")
-    status, text = said(run.agent(key=key))
+    status, text = output_of(run.agent(key=key))
     assert status == 2 and f"'{key}' is not a key file" in text
-    status, text = said(run.agent(key=tmp_path / "missing"))
+    status, text = output_of(run.agent(key=tmp_path / "missing"))
     assert status == 2 and "No such file" in text
     assert not run.dropped()
     run.finish()
@@ -110,7 +110,7 @@ def test_an_agent_with_a_wrong_key_is_told_so_once(yard: Yard, run: Joinable, tm
     key = tmp_path / "key"
     key.touch(mode=0o600)
     key.write_text("0123456789abcdef" * 4 + "\n")
-    status, text = said(run.agent(key=key))
+    status, text = output_of(run.agent(key=key))
     assert status == 1
     assert re.search(rf"127.0.0.1:{run.port} does not prove the key \(.*\); check that the key file", text), text
     assert len(run.dropped()) == 1
@@ -222,7 +222,7 @@ def test_impostors_are_turned_away_with_one_line_each(yard: Yard, run: Joinable,
     extra = run.agent("--slots", 1, "--name", "honest")
     wait_for(lambda: "honest" in {a["agent"] for a in yard.attempts()}, "an honest one is let in")
     run.finish()
-    assert said(extra)[0] == 0
+    assert output_of(extra)[0] == 0
     assert {name: len(run.dropped(address)) for name, address in addresses.items()} == {name: 1 for name in addresses}
 
 
@@ -262,7 +262,7 @@ def test_thousands_of_refused_connections_fill_neither_the_log_nor_the_memory(fr
     for s in idle:
         s.close()
     run.finish()
-    assert said(honest)[0] == 0
+    assert output_of(honest)[0] == 0
     lines = run.dropped()
     most = 20 + 2 * (time.monotonic() - began + 60) / 10  # a burst, then one line in 10 s, and how many there were
     assert len(lines) <= most and log.stat().st_size < 100_000
@@ -330,7 +330,7 @@ def test_an_agent_tells_a_false_driver_nothing_and_says_so(yard: Yard, key: Path
     whys = {"certificate": "does not prove the key (certificate verify failed)", "garbage": "for 15 s",
             "silent": "for 15 s: no answer in time", "nobody": "for 15 s: connection refused"}
     for name, agent in agents.items():
-        status, text = said(agent)
+        status, text = output_of(agent)
         assert status == 1, text
         assert f"127.0.0.1:{ports[name]} " in text and whys[name] in text, text
     assert impostors["certificate"].heard == b"" and "connected" not in impostors["certificate"].outcomes

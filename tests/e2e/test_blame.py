@@ -102,10 +102,10 @@ class Supplier:
         self.starts_max = 100  # of one agent
         self.program = subprocess.Popen(yard.command("supply", 1), env=yard.env, text=True, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE)
-        self.say(offer=1, what="a test")
+        self.send(offer=1, what="a test")
         threading.Thread(target=self.serve, daemon=True).start()
 
-    def say(self, **word: Any) -> None:
+    def send(self, **word: Any) -> None:
         self.program.stdin.write(json.dumps(word) + "\n")
         self.program.stdin.flush()
 
@@ -125,7 +125,7 @@ class Supplier:
         agent.stdin.flush()
         if agent.wait() != 0:
             self.ends += 1
-            self.say(over=order["start"], why="executor 1 was lost", died=self.died)
+            self.send(over=order["start"], why="executor 1 was lost", died=self.died)
 
     def close(self) -> None:
         self.program.stdin.close()
@@ -177,7 +177,7 @@ def test_slots_are_used_while_a_trial_waits_to_run_alone(yard: Yard) -> None:
     supplier = Supplier(yard, died=True, slots=(1, 2, 2))
     supplier.starts_max = 2
     wait_for(lambda: len(yard.attempts()) == 1, "the first has an agent of one slot")
-    supplier.say(offer=3, what="a test")
+    supplier.send(offer=3, what="a test")
     wait_for(lambda: len(yard.attempts()) == 5, "the others have two agents of two slots")
     (gates / "1").touch()
     wait_for(lambda: len(charged(yard, 1, LOSS)) == 2, "the agent of the first has died twice")

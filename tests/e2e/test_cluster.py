@@ -29,7 +29,7 @@ TASKS = """
         time.sleep(%(seconds)s)
         return {"executor": os.getppid(), "python": sys.executable, "gpus": context.resources()["gpu"].addresses}
 
-    say(master=sc.master, tasks=sc.parallelize(range(%(tasks)d), %(tasks)d).map(task).collect())
+    emit(master=sc.master, tasks=sc.parallelize(range(%(tasks)d), %(tasks)d).map(task).collect())
 """
 GPUS = {"spark.executor.resource.gpu.amount": 2, "spark.task.resource.gpu.amount": 1}
 # Tasks go out when all executors are there, or the first might take them all.
@@ -96,21 +96,21 @@ def descendants(pids: set[int]) -> set[tuple[int, int]]:
 
 @pytest.mark.full
 def test_a_standalone_job_runs_on_both_workers_and_gets_gpus(cluster: dict[str, Any], programs: dict[str, Session]) -> None:
-    said = tell(programs["spark"], 4, {**GPUS, "spark.cores.max": 4})
-    assert said["master"] == cluster["spark"]
-    assert len({t["executor"] for t in said["tasks"]}) == 2
-    assert len({(t["executor"], *t["gpus"]) for t in said["tasks"]}) == 4, "a GPU was given twice"
-    assert {t["python"] for t in said["tasks"]} == {programs["spark"].env["PYSPARK_PYTHON"]}
+    output = tell(programs["spark"], 4, {**GPUS, "spark.cores.max": 4})
+    assert output["master"] == cluster["spark"]
+    assert len({t["executor"] for t in output["tasks"]}) == 2
+    assert len({(t["executor"], *t["gpus"]) for t in output["tasks"]}) == 4, "a GPU was given twice"
+    assert {t["python"] for t in output["tasks"]} == {programs["spark"].env["PYSPARK_PYTHON"]}
 
 
 @pytest.mark.full
 def test_a_yarn_job_in_client_mode_runs_in_two_containers_with_staging_on_hdfs(
         cluster: dict[str, Any], programs: dict[str, Session]) -> None:
-    said = tell(programs["yarn"], 2, {**GPUS, **GPU_SCRIPT, "spark.task.resource.gpu.amount": 2})
-    assert said["master"] == "yarn"
-    assert len({t["executor"] for t in said["tasks"]}) == 2
-    assert all(len(t["gpus"]) == 2 for t in said["tasks"])
-    assert {t["python"] for t in said["tasks"]} == {programs["yarn"].env["PYSPARK_PYTHON"]}
+    output = tell(programs["yarn"], 2, {**GPUS, **GPU_SCRIPT, "spark.task.resource.gpu.amount": 2})
+    assert output["master"] == "yarn"
+    assert len({t["executor"] for t in output["tasks"]}) == 2
+    assert all(len(t["gpus"]) == 2 for t in output["tasks"])
+    assert {t["python"] for t in output["tasks"]} == {programs["yarn"].env["PYSPARK_PYTHON"]}
     assert staged(cluster) == programs["yarn"].applications() != []
 
 

@@ -28,7 +28,7 @@ CONTAINERS = {**TWO, "executor_memoryOverhead": "700m", "executor_cores": "2"}  
 
 
 def begin_session(house: House, settings: dict[str, str]) -> None:
-    house.notebook.say(f"spark = session(**{settings}); sc = spark.sparkContext")
+    house.notebook.evaluate(f"spark = session(**{settings}); sc = spark.sparkContext")
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def leave_no_run_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 def finish(house: House, run: int, gate: str) -> str:
     """Lets it end; its notes."""
     (house.yard.project / gate).touch()
-    house.notebook.say(f"experiment.attach({run})")
+    house.notebook.evaluate(f"experiment.attach({run})")
     assert house.yard.state(run) == "done"
     return house.notes(run)
 
@@ -111,16 +111,16 @@ def press_kill(page: str, job: int) -> None:
 
 def test_a_job_that_is_killed_on_sparks_page_shows_as_that(standalone: House) -> None:
     run = standalone.begin_patient("page")
-    said = standalone.notebook.say(f"""
+    output = standalone.notebook.evaluate(f"""
         [job] = sc.statusTracker().getJobIdsForGroup("hopyard-run-{run}-agent-1")
-        say(page=sc.uiWebUrl, job=job)
+        emit(page=sc.uiWebUrl, job=job)
     """)
-    press_kill(said["page"], said["job"])
+    press_kill(output["page"], output["job"])
     wait_for(lambda: standalone.count(run, "lost") == 2, "the trials of its agent are lost")
     standalone.wait_patient(run)
     shown = finish(standalone, run, "page")
     standalone.check_patient(run, lost=2)
-    assert re.search(rf"agent executor-\d+@\S+: Spark: Job {said['job']} cancelled killed via Web UI", shown), shown
+    assert re.search(rf"agent executor-\d+@\S+: Spark: Job {output['job']} cancelled killed via Web UI", shown), shown
 
 
 def test_a_worker_that_is_killed_loses_only_what_ran_on_it(standalone: House) -> None:
@@ -156,7 +156,7 @@ def test_a_container_that_yarn_ends_for_its_memory_is_reported_in_its_words(yarn
     """Its agent would end the trial before that, and so is stopped. It wakes up when its parents are killed."""
     folder = yarn.yard.project / "growing"
     folder.mkdir()
-    run = yarn.notebook.say(f"""
+    run = yarn.notebook.evaluate(f"""
         def growing(x, folder):
             Path(folder, f"{{x}}.{{os.getpid()}}").touch()
             while not os.path.exists(f"{{folder}}/go"):
@@ -166,7 +166,7 @@ def test_a_container_that_yarn_ends_for_its_memory_is_reported_in_its_words(yarn
                 time.sleep(0.1)
             return x
 
-        say(run=experiment.grid_search(growing, {{"x": [1, 2, 3, 4], "folder": [{str(folder)!r}]}}, spark=spark,
+        emit(run=experiment.grid_search(growing, {{"x": [1, 2, 3, 4], "folder": [{str(folder)!r}]}}, spark=spark,
                                        tensorboard=False, detach=True).run)
     """)["run"]
     [trial] = wait_for(lambda: len(list(folder.iterdir())) == 4 and list(folder.glob("1.*")), "all run")
@@ -174,7 +174,7 @@ def test_a_container_that_yarn_ends_for_its_memory_is_reported_in_its_words(yarn
     os.kill(agent, signal.SIGSTOP)
     (folder / "go").touch()
     wait_for(lambda: not is_there(agent), "YARN ends the container")
-    yarn.notebook.say(f"experiment.attach({run})")
+    yarn.notebook.evaluate(f"experiment.attach({run})")
     assert yarn.yard.state(run) == "done"
     assert [a["state"] for a in yarn.yard.attempts(run, trial=1)] == ["lost", "done"]
     assert sorted(a["trial"] for a in yarn.yard.attempts(run) if a["state"] == "done") == [1, 2, 3, 4]
@@ -187,7 +187,7 @@ def test_a_run_on_yarn_whose_driver_was_killed_goes_on_with_another_session(yarn
     os.kill(yarn.yard.process("driver"), signal.SIGKILL)
     wait_for(lambda: not yarn.on_cluster(r"hopyard agent\b|-m hopyard\._trial"), "its agents and trials are gone")
     (yarn.yard.project / "driver").touch()
-    yarn.notebook.say("spark.stop()")
+    yarn.notebook.evaluate("spark.stop()")
     resume_on_another_session(yarn, run)
 
 
@@ -203,8 +203,8 @@ def test_a_run_on_yarn_whose_process_was_killed_goes_on_with_another_one(yarn: H
 
 def resume_on_another_session(house: House, run: int) -> None:
     begin_session(house, CONTAINERS)
-    said = house.notebook.say(f"say(state=experiment.resume({run}, spark=spark, tensorboard=False).state)")
-    assert said["state"] == "done"
+    output = house.notebook.evaluate(f"emit(state=experiment.resume({run}, spark=spark, tensorboard=False).state)")
+    assert output["state"] == "done"
     house.check_patient(run, lost=4)
 
 
@@ -244,13 +244,13 @@ class Gated:
     def __init__(self, house: House) -> None:
         self.house, self.gates = house, house.yard.project / "gates"
         self.gates.mkdir()
-        self.run = int(house.notebook.say(f"""
+        self.run = int(house.notebook.evaluate(f"""
             def gated(x, gates):
                 while not os.path.exists(f"{{gates}}/{{x}}"):
                     time.sleep(0.02)
                 return x
 
-            say(run=experiment.grid_search(gated, {{"x": list(range(1, 7)), "gates": [{str(self.gates)!r}]}}, spark=spark,
+            emit(run=experiment.grid_search(gated, {{"x": list(range(1, 7)), "gates": [{str(self.gates)!r}]}}, spark=spark,
                                            tensorboard=False, detach=True).run)
         """)["run"])
 
@@ -285,7 +285,7 @@ def test_an_agent_that_is_cut_off(spread: House, far: Host) -> None:
     time.sleep(max(0, since + 60 - time.monotonic()))  # how long the cable is out: Spark, too, may have given it up
     far.mend()
     run.open(cut_off)
-    spread.notebook.say(f"experiment.attach({run.run})")
+    spread.notebook.evaluate(f"experiment.attach({run.run})")
     assert spread.yard.state(run.run) == "done" and sorted(run.trials("done")) == list(range(1, 7))
     assert run.trials("lost") == cut_off
     shown = spread.notes(run.run)

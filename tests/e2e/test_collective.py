@@ -59,10 +59,10 @@ def test_ranks_of_a_machine_with_many_addresses_find_each_other(fast: Yard) -> N
     p = subprocess.run(["unshare", "--net", "sh", "-c", setup, "sh", *train], env=fast.env, cwd=fast.project, text=True,
                        capture_output=True, timeout=120)
     assert p.returncode == 0, p.stdout + p.stderr
-    assert [said(fast, rank) for rank in range(2)] == ["[2. 2. 2.]\n"] * 2
+    assert [output_of(fast, rank) for rank in range(2)] == ["[2. 2. 2.]\n"] * 2
 
 
-def said(yard: Yard, rank: int) -> str:
+def output_of(yard: Yard, rank: int) -> str:
     path = yard.logdir() / f"rank={rank}" / "stdout"
     return path.read_text() if path.exists() else ""
 
@@ -92,9 +92,9 @@ def kill_one(folder: Path, seed: int) -> str:
         wait_for(lambda: yard.state() == "failed", "the run goes on")
         yard.wait_idle()
         for rank in {0, 1, 2} - {victim}:
-            word = re.search(r"^lost (\S+) (.*)$", said(yard, rank), re.M)
+            word = re.search(r"^lost (\S+) (.*)$", output_of(yard, rank), re.M)
             if not word:
-                return f"seed {seed}: rank {rank} said {said(yard, rank)!r}"
+                return f"seed {seed}: rank {rank} output {output_of(yard, rank)!r}"
             if f"rank {victim}" not in word[2] or "signal 9" not in word[2]:
                 return f"seed {seed}: rank {victim} was killed, but rank {rank} heard: {word[2]}"
             if float(word[1]) - killed > 2:
@@ -124,7 +124,7 @@ def pause_one(folder: Path, paused: int) -> None:
         time.sleep(10)  # what is tested is that this long is not too long
         os.kill(pid, signal.SIGCONT)
         wait_for(lambda: yard.state() == "done", "the run goes on", 200)
-        assert all("all steps done" in said(yard, rank) for rank in (0, 1))
+        assert all("all steps done" in output_of(yard, rank) for rank in (0, 1))
         other = yard.logdir() / f"rank={1 - paused}" / "stderr"
         assert re.search(rf"rank {paused}: no (?=.*numpy\.allreduce).*for 5 s", other.read_text())
         assert f"rank {paused}: no " in yard.driver_log() + yard.run("show", 1).stdout
@@ -174,7 +174,7 @@ def disagreements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.parametrize("promise", names(DISAGREEMENTS))
 def test_ranks_that_disagree_are_told_within_two_seconds(disagreements: Path, promise: str) -> None:
-    assert not (said := broken(disagreements, 3, promise)), said
+    assert not (output := broken(disagreements, 3, promise)), output
 
 
 # ---- ranks that leave -----------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def test_an_init_that_fails_leaves_nothing_behind(yard: Yard) -> None:
     (yard.project / "train.py").write_text(SETS)
     yard.run("train", "-np", 2, sys.executable, "train.py")
     for rank in range(2):
-        words = json.loads(said(yard, rank))
+        words = json.loads(output_of(yard, rank))
         assert [(t[1], set(t[2])) for t in words["tried"]] == [(False, {None})] * 4
         assert [t[0] for t in words["tried"][:3]] == ["ValueError"] * 3, words
         assert words["sizes"] == [1, 1] and words["ids"] == [1, 2] and words["gathered"] == [0, 1]

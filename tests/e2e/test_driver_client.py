@@ -75,7 +75,7 @@ def test_no_driver_is_an_error(yard: Yard) -> None:
 
 
 def test_waiting_for_a_cluster_starts_no_process(lab: Lab) -> None:  # noqa: F811
-    said = lab.say("""
+    output = lab.evaluate("""
         import time
         from hopyard import cluster
         from hopyard._run import program
@@ -90,6 +90,6 @@ def test_waiting_for_a_cluster_starts_no_process(lab: Lab) -> None:  # noqa: F81
         import importlib
         importlib.reload(program)
         nodes.shutdown()
-        say(running=running)
+        emit(running=running)
     """)
-    assert said == {"running": True}
+    assert output == {"running": True}

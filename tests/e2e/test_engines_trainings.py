@@ -16,7 +16,7 @@ from engines import Engine, by_itself, engine  # noqa: F401  (fixtures)
 
 def test_what_the_ranks_return_comes_back_by_rank(engine: Engine) -> None:  # noqa: F811
     """With the collectives of NumPy, and a word in their environment."""
-    said = engine.say("""
+    output = engine.evaluate("""
         import numpy
 
         def training(base, power=1):
@@ -30,26 +30,26 @@ def test_what_the_ranks_return_comes_back_by_rank(engine: Engine) -> None:  # no
                     "first": hvd.broadcast(mine, 0).tolist(), "array": mine}
 
         ranks = allreduce.run(training, (1,), {"power": 2}, np=4, env={"COLOUR": "blue"}, name="four", tensorboard=False, **where)
-        say(arrays=[float(r.pop("array")[0]) for r in ranks], ranks=ranks, logdir=experiment.result("four").logdir)
+        emit(arrays=[float(r.pop("array")[0]) for r in ranks], ranks=ranks, logdir=experiment.result("four").logdir)
     """)
-    assert said["ranks"] == [
+    assert output["ranks"] == [
         {"rank": rank, "size": 4, "sum": [30.0], "mean": [7.5], "all": [1.0, 4.0, 9.0, 16.0], "first": [1.0]}
         for rank in range(4)]
-    assert said["arrays"] == [1, 4, 9, 16], "whatever can be pickled comes back"
-    assert [Path(said["logdir"], f"rank={n}", "stdout").read_text() for n in range(4)] == [f"rank {n} blue\n" for n in range(4)]
+    assert output["arrays"] == [1, 4, 9, 16], "whatever can be pickled comes back"
+    assert [Path(output["logdir"], f"rank={n}", "stdout").read_text() for n in range(4)] == [f"rank {n} blue\n" for n in range(4)]
 
 
 def test_who_is_local_to_whom_is_what_the_engine_is(engine: Engine) -> None:  # noqa: F811
-    said = engine.say("""
+    output = engine.evaluate("""
         def training():
             import hopyard.collective as hvd
             hvd.init()
             return [hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size(), hvd.is_homogeneous()]
 
-        say(ranks=allreduce.run(training, np=4, tensorboard=False, **where))
+        emit(ranks=allreduce.run(training, np=4, tensorboard=False, **where))
     """)
     local = 4 // engine.machines
-    assert said["ranks"] == [[rank % local, local, rank // local, engine.machines, True] for rank in range(4)]
+    assert output["ranks"] == [[rank % local, local, rank // local, engine.machines, True] for rank in range(4)]
 
 
 # ---- TensorFlow -----------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ def test_who_is_local_to_whom_is_what_the_engine_is(engine: Engine) -> None:  # 
 @pytest.mark.full
 def test_tensorflows_operations(engine: Engine) -> None:  # noqa: F811
     """In a graph and out of it; ranks that began differently go on alike."""
-    said = engine.say("""
+    output = engine.evaluate("""
         def training():
             import tensorflow as tf
             import hopyard.hvd as hvd
@@ -77,13 +77,13 @@ def test_tensorflows_operations(engine: Engine) -> None:  # noqa: F811
             return {"graph": summed(tf.constant([1.0, float(hvd.rank())])).numpy().tolist(), "begun": begun,
                     "eager": hvd.allgather(tf.constant([hvd.rank()])).numpy().tolist(), "gradient": gradient.numpy().tolist()}
 
-        say(ranks=allreduce.run(training, np=4, tensorboard=False, **where))
+        emit(ranks=allreduce.run(training, np=4, tensorboard=False, **where))
     """)
-    assert said["ranks"] == [{"graph": [4.0, 6.0], "begun": [1.0, 2.0], "eager": [0, 1, 2, 3], "gradient": [2.5, 2.5]}] * 4
+    assert output["ranks"] == [{"graph": [4.0, 6.0], "begun": [1.0, 2.0], "eager": [0, 1, 2, 3], "gradient": [2.5, 2.5]}] * 4
 
 
 def test_a_keras_fit_ends_with_the_same_weights_everywhere(engine: Engine) -> None:  # noqa: F811
-    said = engine.say("""
+    output = engine.evaluate("""
         def training(epochs):
             import keras, numpy, tensorflow as tf
             import horovod.tensorflow.keras as hvd
@@ -98,19 +98,19 @@ def test_a_keras_fit_ends_with_the_same_weights_everywhere(engine: Engine) -> No
             hopyard.report(step=epochs, loss=history["loss"][-1])
             return [history["loss"][0], history["loss"][-1], *(w.tolist() for w in model.get_weights())]
 
-        say(ranks=allreduce.run(training, (3,), np=2, name="fitted", tensorboard=False, **where),
+        emit(ranks=allreduce.run(training, (3,), np=2, name="fitted", tensorboard=False, **where),
             metrics=[t.metrics for t in experiment.result("fitted").trials])
     """)
-    first, second = said["ranks"]
+    first, second = output["ranks"]
     assert first == second and 0 < first[1] < first[0] / 2, "it learns"
-    assert all(m["loss"] == pytest.approx(first[1]) and m["examples_per_second"] > 0 for m in said["metrics"]), said["metrics"]
+    assert all(m["loss"] == pytest.approx(first[1]) and m["examples_per_second"] > 0 for m in output["metrics"]), output["metrics"]
 
 
 # ---- under other names ----------------------------------------------------------------------------------------
 
 
 def test_horovods_own_calls(engine: Engine) -> None:  # noqa: F811
-    said = engine.say("""
+    output = engine.evaluate("""
         def training(scale):
             import hopyard.collective as hvd
             import numpy
@@ -123,9 +123,9 @@ def test_horovods_own_calls(engine: Engine) -> None:  # noqa: F811
         else:
             import horovod
             ranks = horovod.run(training, args=(2.0,), num_proc=4, **{k: ",".join(v) for k, v in where.items()})
-        say(ranks=ranks)
+        emit(ranks=ranks)
     """)
-    assert said["ranks"] == [[12.0, engine.machines]] * 4
+    assert output["ranks"] == [[12.0, engine.machines]] * 4
 
 
 @pytest.mark.full
@@ -135,8 +135,8 @@ def test_a_notebook_runs_on_every_rank(engine: Engine) -> None:  # noqa: F811
              "print(hvd.rank(), hvd.size(), float(total[0]), horovod.__version__)"]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     nbformat.write(book, engine.yard.project / "together.ipynb")
-    said = engine.say("say(logdir=allreduce.run_notebook('together.ipynb', np=2, tensorboard=False, **where).logdir)")
-    shown = [Path(said["logdir"], f"rank={rank}", "stdout").read_text() for rank in range(2)]
+    output = engine.evaluate("emit(logdir=allreduce.run_notebook('together.ipynb', np=2, tensorboard=False, **where).logdir)")
+    shown = [Path(output["logdir"], f"rank={rank}", "stdout").read_text() for rank in range(2)]
     assert shown == [f"{rank} 2 3.0 0.28.1\n" for rank in range(2)]
 
 
@@ -145,7 +145,7 @@ def test_a_notebook_runs_on_every_rank(engine: Engine) -> None:  # noqa: F811
 
 def test_a_rank_that_raises_is_raised_with_its_own_traceback(engine: Engine) -> None:  # noqa: F811
     """The others fail as well, since it is gone; that is not what one wants to read, though its own end takes longer."""
-    said = engine.say("""
+    output = engine.evaluate("""
         def training():
             import atexit
             import hopyard.collective as hvd
@@ -159,15 +159,15 @@ def test_a_rank_that_raises_is_raised_with_its_own_traceback(engine: Engine) -> 
         try:
             allreduce.run(training, np=4, tensorboard=False, **where)
         except hopyard.TrialsFailed as error:
-            say(text=str(error), states=[t.state for t in error.result.trials], run=error.result.run)
+            emit(text=str(error), states=[t.state for t in error.result.trials], run=error.result.run)
     """)
-    assert re.match(rf"rank 2 of run {said['run']} failed: Traceback", said["text"])
-    assert said["text"].rstrip().endswith("ValueError: rank two says no") and said["states"][2] == "failed"
+    assert re.match(rf"rank 2 of run {output['run']} failed: Traceback", output["text"])
+    assert output["text"].rstrip().endswith("ValueError: rank two says no") and output["states"][2] == "failed"
 
 
 def test_a_rank_that_is_killed_is_named_to_the_others(engine: Engine) -> None:  # noqa: F811
     """They would wait for it for ever."""
-    said = engine.say("""
+    output = engine.evaluate("""
         def training():
             import hopyard.collective as hvd
             hvd.init()
@@ -182,17 +182,17 @@ def test_a_rank_that_is_killed_is_named_to_the_others(engine: Engine) -> None:  
         try:
             allreduce.run(training, np=4, tensorboard=False, **where)
         except hopyard.TrialsFailed as error:
-            say(text=str(error), logdir=error.result.logdir)
+            emit(text=str(error), logdir=error.result.logdir)
     """)
-    assert re.fullmatch(r"rank 3 of run \d+ failed: ended by signal 9 \(Killed\)", said["text"]), said["text"]
+    assert re.fullmatch(r"rank 3 of run \d+ failed: ended by signal 9 \(Killed\)", output["text"]), output["text"]
     for rank in range(3):
-        told = Path(said["logdir"], f"rank={rank}", "stdout").read_text()
+        told = Path(output["logdir"], f"rank={rank}", "stdout").read_text()
         assert re.match(r"told: .*rank 3", told), told
 
 
 @pytest.mark.full
 def test_all_are_tried_again_together(engine: Engine) -> None:  # noqa: F811
-    said = engine.say("""
+    output = engine.evaluate("""
         def training():
             import hopyard.collective as hvd
             hvd.init()
@@ -201,13 +201,13 @@ def test_all_are_tried_again_together(engine: Engine) -> None:  # noqa: F811
                 raise RuntimeError("not yet")
             return hvd.allgather(numpy.array([attempt])).tolist()
 
-        say(ranks=allreduce.run(training, np=2, retries=1, tensorboard=False, **where))
+        emit(ranks=allreduce.run(training, np=2, retries=1, tensorboard=False, **where))
     """)
-    assert said["ranks"] == [[2, 2], [2, 2]]
+    assert output["ranks"] == [[2, 2], [2, 2]]
 
 
 def test_an_elastic_one_goes_on_without_a_rank(engine: Engine) -> None:  # noqa: F811
-    said = engine.say("""
+    output = engine.evaluate("""
         def training():
             import hopyard.collective as hvd
             hvd.init()
@@ -222,21 +222,21 @@ def test_an_elastic_one_goes_on_without_a_rank(engine: Engine) -> None:  # noqa:
                     hvd.shutdown()
                     hvd.init()
 
-        say(ranks=allreduce.run(training, np=2, min_np=1, max_np=2, tensorboard=False, **where))
+        emit(ranks=allreduce.run(training, np=2, min_np=1, max_np=2, tensorboard=False, **where))
     """)
-    assert (engine.meet / "fell").exists() and said["ranks"] in ([0], [0, 1]), "the one that fell may be back in time"
+    assert (engine.meet / "fell").exists() and output["ranks"] in ([0], [0, 1]), "the one that fell may be back in time"
 
 
 @pytest.mark.full
 def test_one_that_takes_too_long_is_ended_as_a_whole(engine: Engine) -> None:  # noqa: F811
-    said = engine.say("""
+    output = engine.evaluate("""
         def training():
             while True:
                 time.sleep(0.02)
 
-        say(error=failing(lambda: allreduce.run(training, np=2, timeout=1, tensorboard=False, **where)))
+        emit(error=failing(lambda: allreduce.run(training, np=2, timeout=1, tensorboard=False, **where)))
     """)
-    assert re.match(r"rank \d of run \d+ failed: .*1 ?s", said["error"]), said["error"]
+    assert re.match(r"rank \d of run \d+ failed: .*1 ?s", output["error"]), output["error"]
 
 
 @pytest.mark.full
@@ -250,7 +250,7 @@ def test_a_training_is_stopped_like_any_run(engine: Engine) -> None:  # noqa: F8
             while True:
                 time.sleep(0.02)
 
-        say(error=failing(lambda: allreduce.run(training, np=2, tensorboard=False, **where)))
+        emit(error=failing(lambda: allreduce.run(training, np=2, tensorboard=False, **where)))
     """)
     wait_for(lambda: len(list(engine.meet.iterdir())) == 2, "both ranks are at it")
     [run] = engine.running()
@@ -261,34 +261,34 @@ def test_a_training_is_stopped_like_any_run(engine: Engine) -> None:  # noqa: F8
 @pytest.mark.full
 def test_ranks_without_a_slot_are_refused_in_a_sentence(engine: Engine) -> None:  # noqa: F811
     """This machine alone has as many as one asks for."""
-    said = engine.say("""
-        say(error=failing(lambda: allreduce.run(lambda: 1, np=5, tensorboard=False, **where)))
+    output = engine.evaluate("""
+        emit(error=failing(lambda: allreduce.run(lambda: 1, np=5, tensorboard=False, **where)))
     """)
-    assert said["error"] is None if engine.name == "local" else re.search(r"\b4 slots|are 4;", said["error"]), said["error"]
+    assert output["error"] is None if engine.name == "local" else re.search(r"\b4 slots|are 4;", output["error"]), output["error"]
 
 
 @pytest.mark.full
 def test_each_rank_leaves_a_timeline(engine: Engine) -> None:  # noqa: F811
     """Where it was asked for, or with the rank's logs if its machine has no such folder."""
-    said = engine.say("""
+    output = engine.evaluate("""
         def training():
             import hopyard.collective as hvd
             hvd.init()
             hvd.barrier()
 
         allreduce.run(training, np=4, timeline="trace.json", tensorboard=False, **where)
-        say(project=os.getcwd())
+        emit(project=os.getcwd())
     """)
     logs = engine.yard.logdir(max(row["id"] for row in engine.yard.rows("SELECT id FROM runs")))
     for rank in range(4):
-        folder = Path(said["project"]) if engine.sees_project else logs / f"rank={rank}"
+        folder = Path(output["project"]) if engine.sees_project else logs / f"rank={rank}"
         trace = json.loads((folder / (f"trace.rank-{rank}.json" if rank else "trace.json")).read_text())
         assert "BARRIER" in {event.get("name") for event in trace}, trace
 
 
 @pytest.mark.full
 def test_what_ranks_print_is_where_one_asked_for_it(engine: Engine) -> None:  # noqa: F811
-    said = engine.say("""
+    output = engine.evaluate("""
         def training():
             import hopyard.collective as hvd
             hvd.init()
@@ -296,6 +296,6 @@ def test_what_ranks_print_is_where_one_asked_for_it(engine: Engine) -> None:  # 
             hvd.barrier()
 
         allreduce.run(training, np=2, output="printed", tensorboard=False, **where)
-        say(shown=[Path("printed", f"rank.{n}", "stdout").read_text() for n in range(2)])
+        emit(shown=[Path("printed", f"rank.{n}", "stdout").read_text() for n in range(2)])
     """)
-    assert said["shown"] == ["rank 0\n", "rank 1\n"]
+    assert output["shown"] == ["rank 0\n", "rank 1\n"]

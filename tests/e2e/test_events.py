@@ -101,10 +101,10 @@ def tensorboard(logdir: Path, *options: str) -> Iterator[Board]:
                                     "--port", "0", "--reload_interval", "1", *options], stdin=subprocess.DEVNULL,
                                    stdout=out, stderr=out, start_new_session=True)
     try:
-        said = wait_for(lambda: process.poll() is not None or re.search(r"at (http://127\.0\.0\.1:\d+/)", log.read_text()),
-                        f"TensorBoard comes up: {log.read_text()}", 120)
+        output = wait_for(lambda: process.poll() is not None or re.search(r"at (http://127\.0\.0\.1:\d+/)", log.read_text()),
+                          f"TensorBoard comes up: {log.read_text()}", 120)
         assert process.poll() is None, log.read_text()
-        yield Board(said[1])
+        yield Board(output[1])
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -47,9 +47,9 @@ class Lab:
         assert p.returncode == rc, f"{p.stdout[-4000:]}\n{p.stderr[-4000:]}\n{self.yard.driver_log()}"
         return p
 
-    def say(self, code: str) -> Any:
+    def evaluate(self, code: str) -> Any:
         """What the script passes to `say`, its last words."""
-        out = self.run("def say(**words): print(json.dumps(words))\n" + textwrap.dedent(code)).stdout
+        out = self.run("def emit(**words): print(json.dumps(words))\n" + textwrap.dedent(code)).stdout
         return json.loads(out.splitlines()[-1])
 
 
@@ -63,7 +63,7 @@ def lab(yard: Yard) -> Lab:
 
 def test_a_script_needs_no_main_guard(yard: Yard, lab: Lab) -> None:
     """Its functions, and what they use, go by value: the script is never imported again."""
-    said = lab.say("""
+    output = lab.evaluate("""
         with open("started", "a") as f:
             print("once", file=f)
         SCALE = 10
@@ -77,20 +77,20 @@ def test_a_script_needs_no_main_guard(yard: Yard, lab: Lab) -> None:
 
         result = experiment.grid_search(training, {"lr": [1, 2], "dropout": [0.25, 0.5]}, parallel=2, tensorboard=False)
         best = result.best
-        say(params=best.params, metric=best.metric, metrics=best.metrics, number=best.number, state=result.state,
+        emit(params=best.params, metric=best.metric, metrics=best.metrics, number=best.number, state=result.state,
             trials=[[t.number, t.params, t.metric, t.state, t.error, t.attempts] for t in result.trials],
             logdirs=[t.logdir for t in result.trials], logdir=result.logdir, run=result.run, repr=repr(result),
             columns=list(result.to_dataframe().columns), html=result._repr_html_(), board=result.tensorboard)
     """)
-    assert said["params"] == {"lr": 2, "dropout": 0.5} and said["metric"] == 20.5 and said["number"] == 4
-    assert said["metrics"] == {"metric": 20.5} and said["state"] == "done" and said["run"] == 1 and said["board"] is None
-    assert said["trials"] == [[1, {"lr": 1, "dropout": 0.25}, 10.25, "done", None, 1], [2, {"lr": 1, "dropout": 0.5}, 10.5, "done", None, 1],
-                              [3, {"lr": 2, "dropout": 0.25}, 20.25, "done", None, 1], [4, {"lr": 2, "dropout": 0.5}, 20.5, "done", None, 1]]
-    assert said["logdirs"][0] == said["logdir"] + "/lr=1,dropout=0.25"
-    assert Path(said["logdirs"][0], "stdout").read_text() == "training with 1\n"
-    assert said["repr"] == "<run 1 done: 4 done; best metric=20.5 in trial 4 (lr=2, dropout=0.5)>"
-    assert said["columns"] == ["number", "lr", "dropout", "metric", "state", "seconds", "attempts", "message", "logdir"]
-    assert said["html"].count("<tr") == 5
+    assert output["params"] == {"lr": 2, "dropout": 0.5} and output["metric"] == 20.5 and output["number"] == 4
+    assert output["metrics"] == {"metric": 20.5} and output["state"] == "done" and output["run"] == 1 and output["board"] is None
+    assert output["trials"] == [[1, {"lr": 1, "dropout": 0.25}, 10.25, "done", None, 1], [2, {"lr": 1, "dropout": 0.5}, 10.5, "done", None, 1],
+                                [3, {"lr": 2, "dropout": 0.25}, 20.25, "done", None, 1], [4, {"lr": 2, "dropout": 0.5}, 20.5, "done", None, 1]]
+    assert output["logdirs"][0] == output["logdir"] + "/lr=1,dropout=0.25"
+    assert Path(output["logdirs"][0], "stdout").read_text() == "training with 1\n"
+    assert output["repr"] == "<run 1 done: 4 done; best metric=20.5 in trial 4 (lr=2, dropout=0.5)>"
+    assert output["columns"] == ["number", "lr", "dropout", "metric", "state", "seconds", "attempts", "message", "logdir"]
+    assert output["html"].count("<tr") == 5
     assert (yard.project / "started").read_text() == "once\n"
 
 
@@ -137,52 +137,52 @@ def test_a_missing_tensorboard_is_said_in_one_line(yard: Yard, lab: Lab) -> None
 @pytest.mark.smoke
 def test_a_function_of_a_module_beside_the_script(lab: Lab) -> None:
     lab.script("def training(x):\n    return -x\n", "mymodel.py")
-    said = lab.say("""
+    output = lab.evaluate("""
         import mymodel
         result = experiment.random_search(mymodel.training, {"x": [0.0, 1.0]}, samples=5, seed=3, tensorboard=False)
         again = experiment.random_search(mymodel.training, {"x": [0.0, 1.0]}, samples=5, seed=3, tensorboard=False)
-        say(best=result.best.metric, all=[t.metric for t in result.trials], again=[t.metric for t in again.trials])
+        emit(best=result.best.metric, all=[t.metric for t in result.trials], again=[t.metric for t in again.trials])
     """)
-    assert len(set(said["all"])) == 5 and said["best"] == max(said["all"]) and said["again"] == said["all"]
+    assert len(set(output["all"])) == 5 and output["best"] == max(output["all"]) and output["again"] == output["all"]
 
 
 def test_evolution_and_the_named_metric_of_a_dict(lab: Lab) -> None:
-    said = lab.say("""
+    output = lab.evaluate("""
         def training(x):
             return {"loss": (x - 0.3) ** 2, "epochs": 4, "note": "fine"}
         result = experiment.evolutionary_search(training, {"x": [-5.0, 5.0]}, population=6, generations=4, seed=1,
                                                 direction="min", metric="loss", tensorboard=False)
         alias = experiment.differential_evolution is experiment.evolutionary_search
-        say(best=result.best.metric, metrics=result.best.metrics, count=len(result.trials), name=result.metric,
+        emit(best=result.best.metric, metrics=result.best.metrics, count=len(result.trials), name=result.metric,
             losses=[t.metric for t in result.trials], direction=result.direction, alias=alias)
     """)
-    assert said["count"] == 24 and said["best"] == min(said["losses"]) and said["name"] == "loss" and said["direction"] == "min"
-    assert said["metrics"]["epochs"] == 4 and said["metrics"]["loss"] == said["best"] and said["alias"]
+    assert output["count"] == 24 and output["best"] == min(output["losses"]) and output["name"] == "loss" and output["direction"] == "min"
+    assert output["metrics"]["epochs"] == 4 and output["metrics"]["loss"] == output["best"] and output["alias"]
 
 
 def test_launch_pairs_its_lists_and_needs_none(lab: Lab) -> None:
-    said = lab.say("""
+    output = lab.evaluate("""
         def training(x=0, y=0):
             return 10 * x + y
         pairs = experiment.launch(training, {"x": [1, 2], "y": [3, 4]}, tensorboard=False)
         alone = experiment.launch(training, tensorboard=False)
         quiet = experiment.launch(lambda: None, tensorboard=False)
-        say(pairs=[t.metric for t in pairs.trials], alone=[t.metric for t in alone.trials],
+        emit(pairs=[t.metric for t in pairs.trials], alone=[t.metric for t in alone.trials],
             quiet=[[t.metric, t.state] for t in quiet.trials], notes=quiet.notes)
     """)
-    assert said == {"pairs": [13, 24], "alone": [0], "quiet": [[None, "done"]], "notes": []}
+    assert output == {"pairs": [13, 24], "alone": [0], "quiet": [[None, "done"]], "notes": []}
 
 
 def test_reported_values_are_the_trials_metrics(yard: Yard, lab: Lab) -> None:
-    said = lab.say("""
+    output = lab.evaluate("""
         def training(x):
             for step in range(3):
                 hopyard.report(step=step, loss=1 / (step + x))
             return x
         result = experiment.grid_search(training, {"x": [1, 2]}, tensorboard=False)
-        say(metrics=[t.metrics for t in result.trials])
+        emit(metrics=[t.metrics for t in result.trials])
     """)
-    assert said["metrics"] == [{"loss": 1 / 3, "metric": 1}, {"loss": 1 / 4, "metric": 2}]
+    assert output["metrics"] == [{"loss": 1 / 3, "metric": 1}, {"loss": 1 / 4, "metric": 2}]
 
 
 NO_BEST = """
@@ -257,22 +257,22 @@ def test_a_search_learns_from_the_value_that_counts_after_a_resume_too(yard: Yar
 
 
 def test_a_loss_that_is_named_wants_a_direction(yard: Yard, lab: Lab) -> None:
-    said = lab.say("""
+    output = lab.evaluate("""
         try:
             experiment.grid_search(lambda x: {"val_loss": x}, {"x": [1, 2]}, metric="val_loss", tensorboard=False)
         except hopyard.Error as error:
             text = str(error)
         result = experiment.grid_search(lambda x: {"val_loss": x}, {"x": [1, 2]}, direction="min", tensorboard=False)
-        say(text=text, best=result.best.params)
+        emit(text=text, best=result.best.params)
     """)
-    assert said["best"] == {"x": 1} and len(yard.rows("SELECT id FROM runs")) == 1
-    assert said["text"] == ("'val_loss' looks like a loss or an error, and the default is direction='max'; "
-                            "add direction='min' (or 'max')")
+    assert output["best"] == {"x": 1} and len(yard.rows("SELECT id FROM runs")) == 1
+    assert output["text"] == ("'val_loss' looks like a loss or an error, and the default is direction='max'; "
+                              "add direction='min' (or 'max')")
 
 
 def test_keras_reports_every_epoch_by_a_callback_and_its_history_counts(lab: Lab) -> None:
     """Keras 3 and tf_keras, which have no class in common."""
-    said = lab.say("""
+    output = lab.evaluate("""
         def training(kit):
             import importlib, numpy, hopyard.keras
             keras = importlib.import_module(kit)
@@ -281,25 +281,25 @@ def test_keras_reports_every_epoch_by_a_callback_and_its_history_counts(lab: Lab
             model.compile("sgd", "mse", metrics=["mae"])
             return model.fit(x, x.sum(axis=1), epochs=3, verbose=0, validation_split=0.25, callbacks=[hopyard.keras.Report()])
         result = experiment.grid_search(training, {"kit": ["keras", "tf_keras"]}, metric="val_loss", direction="min", tensorboard=False)
-        say(metrics=[t.metrics for t in result.trials], best=result.best.metric, state=[t.message for t in result.trials])
+        emit(metrics=[t.metrics for t in result.trials], best=result.best.metric, state=[t.message for t in result.trials])
     """)
-    for metrics in said["metrics"]:
-        assert {"loss", "mae", "val_loss", "val_mae"} <= set(metrics), said
-    assert said["best"] == min(metrics["val_loss"] for metrics in said["metrics"])
+    for metrics in output["metrics"]:
+        assert {"loss", "mae", "val_loss", "val_mae"} <= set(metrics), output
+    assert output["best"] == min(metrics["val_loss"] for metrics in output["metrics"])
     steps = lab.yard.rows("SELECT trial, step FROM metrics WHERE name = 'val_loss' AND step >= 0 ORDER BY trial, step")
     assert [row["step"] for row in steps] == [0, 1, 2, 0, 1, 2]
 
 
 def test_numbers_in_folders_are_as_short_as_they_can_be_and_the_same(lab: Lab) -> None:
-    said = lab.say("""
+    output = lab.evaluate("""
         import numpy
         space = {"rate": numpy.array([0.1, 1e-5, 0.7], "float32"), "drop": numpy.linspace(0.1, 0.3, 3)}
         grid = experiment.grid_search(lambda rate, drop: rate, space, tensorboard=False)
         drawn = experiment.random_search(lambda x, y: x, {"x": [0.0, 1.0], "y": hopyard.log(1e-9, 1e9)}, samples=20, tensorboard=False)
-        say(dirs=[os.path.basename(t.logdir) for t in grid.trials], drawn=[[os.path.basename(t.logdir), t.params] for t in drawn.trials])
+        emit(dirs=[os.path.basename(t.logdir) for t in grid.trials], drawn=[[os.path.basename(t.logdir), t.params] for t in drawn.trials])
     """)
-    assert said["dirs"] == [f"rate={rate},drop={drop}" for rate in ("0.1", "1e-05", "0.7") for drop in ("0.1", "0.2", "0.3")]
-    for name, params in said["drawn"]:
+    assert output["dirs"] == [f"rate={rate},drop={drop}" for rate in ("0.1", "1e-05", "0.7") for drop in ("0.1", "0.2", "0.3")]
+    for name, params in output["drawn"]:
         for part in name.split(","):
             key, _, text = part.partition("=")
             assert float(text) == params[key] and len(text) <= len(repr(params[key])), (text, params)
@@ -310,26 +310,26 @@ def test_functions_may_use_packages_without_init_files(yard: Yard, lab: Lab) -> 
     deep = yard.project / "proj" / "models" / "deep"
     deep.mkdir(parents=True)
     (deep / "net.py").write_text("import numpy\ndef value(x): return 2 * x\n")
-    said = lab.say("""
+    output = lab.evaluate("""
         def training(x):
             from proj.models.deep import net
             return net.value(x)
-        say(best=experiment.grid_search(training, {"x": [1, 2]}, tensorboard=False).best.metric)
+        emit(best=experiment.grid_search(training, {"x": [1, 2]}, tensorboard=False).best.metric)
     """)
-    assert said["best"] == 4
+    assert output["best"] == 4
 
 
 def test_tensorflow_is_imported_before_the_trials_and_not_here(lab: Lab) -> None:
-    said = lab.say("""
+    output = lab.evaluate("""
         def training(x):
             warm = {"tensorflow", "keras"} <= set(sys.modules)
             import tensorflow as tf
             model = tf.keras.Sequential([tf.keras.layers.Dense(1, kernel_initializer="ones", use_bias=False)])
             return {"sum": float(model(tf.constant([[x, 1.0]]))[0, 0]), "warm": int(warm)}
         result = experiment.grid_search(training, {"x": [1.0, 2.0, 3.0]}, parallel=2, metric="sum", tensorboard=False)
-        say(values=[t.metrics for t in result.trials], here="tensorflow" in sys.modules)
+        emit(values=[t.metrics for t in result.trials], here="tensorflow" in sys.modules)
     """)
-    assert said == {"values": [{"sum": 2, "warm": 1}, {"sum": 3, "warm": 1}, {"sum": 4, "warm": 1}], "here": False}
+    assert output == {"values": [{"sum": 2, "warm": 1}, {"sum": 3, "warm": 1}, {"sum": 4, "warm": 1}], "here": False}
 
 
 # ---- failures ------------------------------------------------------------------------------
@@ -399,20 +399,20 @@ def test_a_metric_that_is_needed_and_not_there_is_said(lab: Lab, call: str, sent
     ],
 )
 def test_what_the_program_refuses_is_its_sentence(yard: Yard, lab: Lab, call: str, sentence: str) -> None:
-    said = lab.say(f"""
+    output = lab.evaluate(f"""
         def f(x):
             return x
         try:
             experiment.{call}
         except hopyard.Error as error:
-            say(sentence=str(error))
+            emit(sentence=str(error))
     """)
-    assert sentence in said["sentence"] and not said["sentence"].startswith("hopyard")
+    assert sentence in output["sentence"] and not output["sentence"].startswith("hopyard")
     assert yard.state() == "", "nothing was started"
 
 
 def test_a_module_that_the_trial_cannot_import_is_said(lab: Lab) -> None:
-    said = lab.say("""
+    output = lab.evaluate("""
         import types
         made_up = types.ModuleType("made_up")
         exec("def training(x):\\n    return x", made_up.__dict__)
@@ -420,9 +420,9 @@ def test_a_module_that_the_trial_cannot_import_is_said(lab: Lab) -> None:
         try:
             experiment.grid_search(made_up.training, {"x": [1]}, tensorboard=False)
         except hopyard.TrialsFailed as error:
-            say(message=error.result.trials[0].message)
+            emit(message=error.result.trials[0].message)
     """)
-    assert "the trial cannot import 'made_up'" in said["message"]
+    assert "the trial cannot import 'made_up'" in output["message"]
 
 
 # ---- runs that outlive their script ------------------------------------------------------------
@@ -440,34 +440,34 @@ def test_a_function_run_is_resumed_from_a_terminal_with_no_python_alive(yard: Ya
     (yard.project / "train.py").unlink()
     (yard.project / "mended").touch()
     yard.run("resume", 1)
-    said = lab.say("result = experiment.result(1); say(states=[t.state for t in result.trials], attempts=[t.attempts for t in result.trials])")
-    assert said == {"states": ["done"] * 3, "attempts": [1, 2, 1]}
+    output = lab.evaluate("result = experiment.result(1); emit(states=[t.state for t in result.trials], attempts=[t.attempts for t in result.trials])")
+    assert output == {"states": ["done"] * 3, "attempts": [1, 2, 1]}
 
 
 def test_detach_attach_and_resume(yard: Yard, lab: Lab) -> None:
-    said = lab.say("""
+    output = lab.evaluate("""
         def training(x):
             while not os.path.exists("gate"):
                 time.sleep(0.02)
             return x
         result = experiment.grid_search(training, {"x": [1, 2]}, parallel=1, name="gated", detach=True, tensorboard=False)
-        say(state=result.state, run=result.run)
+        emit(state=result.state, run=result.run)
     """)
-    assert said == {"state": "running", "run": 1}
+    assert output == {"state": "running", "run": 1}
     yard.run("stop", 1)
     (yard.project / "gate").touch()
-    said = lab.say("""
+    output = lab.evaluate("""
         stopped = experiment.result("gated")
         try:
             experiment.attach(1)
         except hopyard.Stopped as error:
             text = str(error)
         resumed = experiment.resume(stopped, tensorboard=False)
-        say(stopped=stopped.state, text=text, resumed=resumed.state, values=[t.metric for t in resumed.trials],
+        emit(stopped=stopped.state, text=text, resumed=resumed.state, values=[t.metric for t in resumed.trials],
             attached=experiment.attach("gated").state)
     """)
-    assert said["stopped"] == "stopped" and said["resumed"] == said["attached"] == "done" and said["values"] == [1, 2]
-    assert said["text"] == "run 1 was stopped when 0 trials were done; continue it with experiment.resume(1)"
+    assert output["stopped"] == "stopped" and output["resumed"] == output["attached"] == "done" and output["values"] == [1, 2]
+    assert output["text"] == "run 1 was stopped when 0 trials were done; continue it with experiment.resume(1)"
 
 
 def test_a_run_whose_driver_dies_is_an_error_and_can_be_resumed(yard: Yard, lab: Lab) -> None:
@@ -487,14 +487,14 @@ def test_a_run_whose_driver_dies_is_an_error_and_can_be_resumed(yard: Yard, lab:
     assert re.search("driver of run 1 (has )?died", json.loads(out.splitlines()[-1])), out + err
     yard.wait_idle()
     (yard.project / "gate").touch()
-    assert lab.say("say(state=experiment.resume(1, tensorboard=False).state)") == {"state": "done"}
+    assert lab.evaluate("emit(state=experiment.resume(1, tensorboard=False).state)") == {"state": "done"}
 
 
 # ---- begin and end ----------------------------------------------------------------------------
 
 
 def test_between_begin_and_end_this_process_is_the_trial(yard: Yard, lab: Lab) -> None:
-    said = lab.say("""
+    output = lab.evaluate("""
         before = dict(os.environ)
         logdir = experiment.begin("mine", metric="accuracy", tensorboard=False)
         inside = os.environ["HOPYARD_TRIAL_DIR"]
@@ -506,16 +506,16 @@ def test_between_begin_and_end_this_process_is_the_trial(yard: Yard, lab: Lab) -
         except hopyard.Error as error:
             twice = str(error)
         result = experiment.end(0.9)
-        say(logdir=logdir, inside=inside, twice=twice, metric=result.best.metric, metrics=result.best.metrics,
+        emit(logdir=logdir, inside=inside, twice=twice, metric=result.best.metric, metrics=result.best.metrics,
             trial=result.trials[0].logdir, name=result.name, same=dict(os.environ) == before)
     """)
-    assert said["inside"] == said["logdir"] == said["trial"] and Path(said["logdir"], "left").exists()
-    assert said["metric"] == 0.9 and said["metrics"] == {"loss": 0.5, "accuracy": 0.9} and said["name"] == "mine" and said["same"]
-    assert said["twice"] == "run 1 has not ended; call experiment.end() first"
+    assert output["inside"] == output["logdir"] == output["trial"] and Path(output["logdir"], "left").exists()
+    assert output["metric"] == 0.9 and output["metrics"] == {"loss": 0.5, "accuracy": 0.9} and output["name"] == "mine" and output["same"]
+    assert output["twice"] == "run 1 has not ended; call experiment.end() first"
 
 
 def test_end_takes_nothing_and_dicts_and_refuses_what_is_no_number(yard: Yard, lab: Lab) -> None:
-    said = lab.say("""
+    output = lab.evaluate("""
         experiment.begin(tensorboard=False)
         nothing = experiment.end()
         experiment.begin(tensorboard=False)
@@ -528,10 +528,10 @@ def test_end_takes_nothing_and_dicts_and_refuses_what_is_no_number(yard: Yard, l
             nothing.best
         except hopyard.Error as error:
             why = str(error)
-        say(nothing=nothing.state, why=why, text=text, metrics=values.best.metrics)
+        emit(nothing=nothing.state, why=why, text=text, metrics=values.best.metrics)
     """)
-    assert said == {"nothing": "done", "text": "'metric' is 'good' (str), which is not a number", "metrics": {"metric": 1, "loss": 2},
-                    "why": "run 1 has no best trial: no trial has a metric; return a number from the function, "
+    assert output == {"nothing": "done", "text": "'metric' is 'good' (str), which is not a number", "metrics": {"metric": 1, "loss": 2},
+                      "why": "run 1 has no best trial: no trial has a metric; return a number from the function, "
                            "or pass one to experiment.end()"}
 
 
@@ -551,7 +551,7 @@ def test_a_process_that_dies_after_begin_fails_its_trial(yard: Yard, lab: Lab) -
 
 
 def test_a_tensorboard_starts_by_itself_and_ends_with_the_process(yard: Yard, lab: Lab) -> None:
-    said = lab.say("""
+    output = lab.evaluate("""
         from pathlib import Path
         def boards():
             lines = []
@@ -565,10 +565,10 @@ def test_a_tensorboard_starts_by_itself_and_ends_with_the_process(yard: Yard, la
             return x
         first = experiment.grid_search(training, {"x": [1]})
         second = experiment.grid_search(training, {"x": [2]})
-        say(first=first.tensorboard, second=second.tensorboard, boards=boards())
+        emit(first=first.tensorboard, second=second.tensorboard, boards=boards())
     """)
-    assert re.match(r"http://(127\.0\.0\.1|localhost):\d+", said["first"]) and said["second"]
-    assert said["boards"] == 1, "the second run's took the place of the first one's"
+    assert re.match(r"http://(127\.0\.0\.1|localhost):\d+", output["first"]) and output["second"]
+    assert output["boards"] == 1, "the second run's took the place of the first one's"
     yard.wait_idle()
 
 
@@ -678,13 +678,13 @@ def test_an_interrupt_while_it_starts_leaves_no_run_behind(yard: Yard, lab: Lab,
 
 
 def test_runs_in_other_threads(yard: Yard, lab: Lab) -> None:
-    said = lab.say("""
+    output = lab.evaluate("""
         from concurrent.futures import ThreadPoolExecutor
         def training(x):
             return x
         def search(scale):
             return experiment.grid_search(training, {"x": [scale, 2 * scale]}, tensorboard=False).best.metric
         with ThreadPoolExecutor(2) as pool:
-            say(best=sorted(pool.map(search, [1, 10])))
+            emit(best=sorted(pool.map(search, [1, 10])))
     """)
-    assert said == {"best": [2, 20]}
+    assert output == {"best": [2, 20]}

@@ -27,8 +27,8 @@ def refused(yard: Yard, *args: object, rc: int = 2) -> str:
 
 
 def test_an_unknown_name_in_the_command(yard: Yard) -> None:
-    said = refused(yard, "run", "--grid", "lr=1", "--", "echo", "{lr}", "{dropout}")
-    assert "{dropout}" in said and "{lr}" in said and "{{dropout}}" in said
+    output = refused(yard, "run", "--grid", "lr=1", "--", "echo", "{lr}", "{dropout}")
+    assert "{dropout}" in output and "{lr}" in output and "{{dropout}}" in output
 
 
 @pytest.mark.parametrize("grid", ["lr=", "lr=,", "=1", "lr", ""])
@@ -56,8 +56,8 @@ def test_a_program_that_is_not_there_for_one_value(yard: Yard) -> None:
 
 
 def test_evolution_without_a_metric(yard: Yard) -> None:
-    said = refused(yard, "run", "--evolve", "--space", "x=0..1", "--", "echo")
-    assert "--max" in said or "--min" in said
+    output = refused(yard, "run", "--evolve", "--space", "x=0..1", "--", "echo")
+    assert "--max" in output or "--min" in output
 
 
 def test_a_missing_metric_fails_the_trial_and_says_how(yard: Yard) -> None:

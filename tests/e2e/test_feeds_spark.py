@@ -71,7 +71,7 @@ def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     cluster = request.getfixturevalue(f"{request.param}_cluster")
     mend(request.param, cluster)
     for house in houses(cluster, request.param, tmp_path_factory.mktemp("house"), **CONF[request.param]):
-        house.notebook.say(PROGRAMS.format(conf=CONF[request.param]))
+        house.notebook.evaluate(PROGRAMS.format(conf=CONF[request.param]))
         yield house
 
 
@@ -82,7 +82,7 @@ def everybody_is_gone(house: House) -> None:
 @on_yarn_too
 def test_digits_that_are_fed_train_a_model(house: House) -> None:
     """By a tf.data.Dataset: Python's floats of an RDD, and Arrow's of a DataFrame."""
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         from sklearn.datasets import load_digits
 
         rows = [((x / 16).tolist(), int(y)) for x, y in zip(*load_digits(return_X_y=True))]
@@ -90,30 +90,30 @@ def test_digits_that_are_fed_train_a_model(house: House) -> None:
         nodes.train(sc.parallelize(rows, 4), num_epochs=4)
         nodes.train(spark.createDataFrame(rows, "x array<float>, y long").repartition(4), num_epochs=4)
         nodes.shutdown()
-        say(accuracies=nodes.cluster.results())
+        emit(accuracies=nodes.cluster.results())
     """)
-    assert len(said["accuracies"]) == 2 and min(said["accuracies"].values()) > 0.9, said
+    assert len(output["accuracies"]) == 2 and min(output["accuracies"].values()) > 0.9, output
     everybody_is_gone(house)
 
 
 @on_yarn_too
 def test_every_row_of_every_epoch_comes_once(house: House) -> None:
     """RDDs of tuples; executors' slots are free for the tasks that feed."""
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         rows = sc.parallelize(range(5000), 8).map(lambda i: ([float(i)] * 50, i))
         nodes = fed(counting)
         nodes.train(rows, num_epochs=3)
         nodes.shutdown()
-        say(found=nodes.cluster.results(), wanted=3 * sum(range(5000)))
+        emit(found=nodes.cluster.results(), wanted=3 * sum(range(5000)))
     """)
-    found = said["found"].values()
-    assert sum(rows for _, rows, _ in found) == 15000 and sum(total for _, _, total in found) == said["wanted"]
+    found = output["found"].values()
+    assert sum(rows for _, rows, _ in found) == 15000 and sum(total for _, _, total in found) == output["wanted"]
     everybody_is_gone(house)
 
 
 def test_rows_as_spark_has_pickled_them_come_once(house: House) -> None:
     """From a cache, which Python has filled, and by Spark's JVM; also where nodes want tensors in the midst of it."""
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         made = sc.parallelize(range(20000), 4).map(lambda i: ([i / 7] * 50, i)).cache()
         read = spark.range(20000).selectExpr("array_repeat(id / 7, 50) as x", "id as y").rdd
         found = []
@@ -123,42 +123,42 @@ def test_rows_as_spark_has_pickled_them_come_once(house: House) -> None:
             nodes.train(other, num_epochs=2)
             nodes.shutdown()
             found.append(list(nodes.cluster.results().values()))
-        say(found=found, wanted=4 * sum(range(20000)))
+        emit(found=found, wanted=4 * sum(range(20000)))
     """)
-    for nodes in said["found"]:
-        assert sum(rows for _, rows, _ in nodes) == 80000 and sum(total for _, _, total in nodes) == said["wanted"], nodes
+    for nodes in output["found"]:
+        assert sum(rows for _, rows, _ in nodes) == 80000 and sum(total for _, _, total in nodes) == output["wanted"], nodes
     everybody_is_gone(house)
 
 
 def test_a_data_frame_comes_by_arrow(house: House) -> None:
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         frame = spark.range(4000).selectExpr("cast(id as float) as x", "id as y", "array(id, id + 1) as z")
         nodes = fed(counting, {"x": "x", "y": "y", "z": "z"})
         nodes.train(frame.repartition(4), num_epochs=1)
         nodes.shutdown()
-        say(found=nodes.cluster.results(), wanted=sum(range(4000)))
+        emit(found=nodes.cluster.results(), wanted=sum(range(4000)))
     """)
-    found = said["found"].values()
-    assert sum(rows for _, rows, _ in found) == 4000 and sum(total for _, _, total in found) == said["wanted"]
+    found = output["found"].values()
+    assert sum(rows for _, rows, _ in found) == 4000 and sum(total for _, _, total in found) == output["wanted"]
 
 
 @on_yarn_too
 def test_results_are_one_to_one_and_in_order(house: House) -> None:
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         nodes = fed(doubling)
         results = nodes.inference(sc.parallelize(range(1000), 6)).collect()
         again = nodes.inference(sc.parallelize([5, 6], 2)).collect()
         nodes.shutdown()
-        say(right=results == [2 * i for i in range(1000)], again=again)
+        emit(right=results == [2 * i for i in range(1000)], again=again)
     """)
-    assert said["right"] and said["again"] == [10, 12]
+    assert output["right"] and output["again"] == [10, 12]
     everybody_is_gone(house)
 
 
 @on_yarn_too
 def test_who_has_had_enough_ends_the_feed(house: House) -> None:
     """With most of the rows unread."""
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         def few(args, ctx):
             feed = TFNode.DataFeed(ctx.mgr)
             feed.next_batch(10)
@@ -168,14 +168,14 @@ def test_who_has_had_enough_ends_the_feed(house: House) -> None:
         nodes = fed(few)
         nodes.train(sc.parallelize(range(200_000), 8).map(lambda i: [float(i)] * 100), num_epochs=1000)
         nodes.shutdown()
-        say(found=nodes.cluster.results())
+        emit(found=nodes.cluster.results())
     """)
-    assert said["found"] == {"worker-0": True, "worker-1": True}
+    assert output["found"] == {"worker-0": True, "worker-1": True}
     everybody_is_gone(house)
 
 
 def test_a_worker_that_raises_while_it_is_fed_says_why(house: House) -> None:
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         def broken(args, ctx):
             feed = TFNode.DataFeed(ctx.mgr)
             feed.next_batch(10)
@@ -186,16 +186,16 @@ def test_a_worker_that_raises_while_it_is_fed_says_why(house: House) -> None:
 
         nodes = fed(broken)
         error = failing(lambda: nodes.train(sc.parallelize(range(500_000), 8).map(lambda i: [float(i)] * 100), num_epochs=10))
-        say(error=error, state=experiment.result(nodes.cluster_id).state)
+        emit(error=error, state=experiment.result(nodes.cluster_id).state)
     """)
-    assert "worker 1 on " in said["error"] and said["error"].rstrip().endswith("ValueError: no such column")
-    assert said["state"] == "failed"
+    assert "worker 1 on " in output["error"] and output["error"].rstrip().endswith("ValueError: no such column")
+    assert output["state"] == "failed"
     everybody_is_gone(house)
 
 
 def test_a_failure_is_told_once(house: House) -> None:
     """Without the errors of Spark's tasks and of the JVM, which only say that the node is gone."""
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         def broken(args, ctx):
             TFNode.DataFeed(ctx.mgr).next_batch(10)
             raise ValueError("no such column")
@@ -205,16 +205,16 @@ def test_a_failure_is_told_once(house: House) -> None:
             nodes.train(sc.parallelize(range(500_000), 8).map(lambda i: [float(i)] * 100), num_epochs=10)
         except hopyard.TrialsFailed as error:
             told = traceback.format_exception(error)
-        say(told="".join(told), stopped=failing(nodes.shutdown))
+        emit(told="".join(told), stopped=failing(nodes.shutdown))
     """)
-    assert said["told"].count("ValueError: no such column") == 2, f"in a sentence, and in the traceback below it: {said['told']}"
-    assert "Py4J" not in said["told"] and "During handling of" not in said["told"]
+    assert output["told"].count("ValueError: no such column") == 2, f"in a sentence, and in the traceback below it: {output['told']}"
+    assert "Py4J" not in output["told"] and "During handling of" not in output["told"]
 
 
 @pytest.mark.parametrize("how", ["rows", "frame", "cached"])
 def test_a_worker_that_never_reads_ends_the_feed_once(house: House, how: str) -> None:
     """After feed_timeout: neither four times that, for a task is tried again, nor once for each of many partitions."""
-    said = house.notebook.say(f"""
+    output = house.notebook.evaluate(f"""
         def idle(args, ctx):
             while not os.path.exists(args):
                 time.sleep(0.05)
@@ -232,10 +232,10 @@ def test_a_worker_that_never_reads_ends_the_feed_once(house: House, how: str) ->
         took = time.monotonic() - began
         open(gate, "w").close()
         nodes.shutdown()
-        say(told=told, took=took, run=nodes.cluster_id, tags=list(sc.getJobTags()))
+        emit(told=told, took=took, run=nodes.cluster_id, tags=list(sc.getJobTags()))
     """)
-    assert said["told"].startswith(f"a node of run {said['run']} took no rows for 6 s (feed_timeout); see its output with `hopyard logs")
-    assert 6 <= said["took"] < 15 and said["tags"] == [], said
+    assert output["told"].startswith(f"a node of run {output['run']} took no rows for 6 s (feed_timeout); see its output with `hopyard logs")
+    assert 6 <= output["took"] < 15 and output["tags"] == [], output
     everybody_is_gone(house)
 
 
@@ -266,43 +266,43 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_batches_of_a_structured_stream_come_once(house: House, folder: Path) -> None:
     """One that ends by itself, and one that ends when somebody has said that no more rows are wanted."""
-    said = house.notebook.say(STREAM + f"""
+    output = house.notebook.evaluate(STREAM + f"""
 from tensorflowonspark import reservation
 
 nodes, query = stream_of("{folder}", counting, availableNow=True)
 nodes.shutdown(query)
-say(ended=sums_of(nodes), batches=sum(p["numInputRows"] > 0 for p in query.recentProgress))
+emit(ended=sums_of(nodes), batches=sum(p["numInputRows"] > 0 for p in query.recentProgress))
 
 nodes, query = stream_of("{folder}", counting, processingTime="0 seconds")
 query.processAllAvailable()
 went_on = query.isActive
 reservation.Client(nodes.cluster_meta["server_addr"]).request_stop()
 nodes.shutdown(query)
-say(stopped=sums_of(nodes), active=[went_on, query.isActive])
+emit(stopped=sums_of(nodes), active=[went_on, query.isActive])
 """)
-    assert said["ended"] == said["stopped"] == [ROWS, sum(range(ROWS))]
-    assert said["batches"] == 3 and said["active"] == [True, False]
+    assert output["ended"] == output["stopped"] == [ROWS, sum(range(ROWS))]
+    assert output["batches"] == 3 and output["active"] == [True, False]
     everybody_is_gone(house)
 
 
 def test_a_worker_that_raises_ends_the_stream_and_says_why(house: House, folder: Path) -> None:
-    said = house.notebook.say(STREAM + f"""
+    output = house.notebook.evaluate(STREAM + f"""
 def broken(args, ctx):
     feed = TFNode.DataFeed(ctx.mgr)
     feed.next_batch(10)
     raise ValueError("no such column")
 
 nodes, query = stream_of("{folder}", broken, processingTime="0 seconds")
-say(error=failing(lambda: nodes.shutdown(query)), active=query.isActive)
+emit(error=failing(lambda: nodes.shutdown(query)), active=query.isActive)
 """)
-    assert "worker " in said["error"] and said["error"].rstrip().endswith("ValueError: no such column")
-    assert not said["active"]
+    assert "worker " in output["error"] and output["error"].rstrip().endswith("ValueError: no such column")
+    assert not output["active"]
     everybody_is_gone(house)
 
 
 def test_the_batches_of_a_dstream_come_once(house: House) -> None:
     """shutdown waits until another program says that no more are wanted."""
-    said = house.notebook.say(f"""
+    output = house.notebook.evaluate(f"""
         from pyspark.streaming import StreamingContext
 
         context, done = StreamingContext(sc, 0.5), []
@@ -314,15 +314,15 @@ def test_the_batches_of_a_dstream_come_once(house: House) -> None:
         context.start()
         while sum(done) < {ROWS}:
             time.sleep(0.05)
-        say(run=nodes.cluster_id)
+        emit(run=nodes.cluster_id)
     """)
     house.notebook.begin("""
         nodes.shutdown(context)
         found = nodes.cluster.results().values()
-        say(found=[sum(rows for _, rows, _ in found), sum(total for _, _, total in found)],
+        emit(found=[sum(rows for _, rows, _ in found), sum(total for _, _, total in found)],
             left=[str(context._jssc.getState()), sc.parallelize([1, 2]).count()])
     """)
-    house.yard.run("stop", "--feed", said["run"])
+    house.yard.run("stop", "--feed", output["run"])
     ended = house.notebook.end()
     assert ended["found"] == [ROWS, sum(range(ROWS))]
     assert ended["left"] == ["STOPPED", 2], "Spark itself goes on"
@@ -334,23 +334,23 @@ def test_the_batches_of_a_dstream_come_once(house: House) -> None:
 
 def test_an_executor_that_dies_takes_its_agent_along(house: House) -> None:
     """Though that is none of its children any more; and the run says so."""
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         nodes = fed(counting)
-        say(run=nodes.cluster_id)
+        emit(run=nodes.cluster_id)
     """)
     wait_for(lambda: len(house.agents()) >= 2, "agents have left their tasks")
     for pid in house.executors():
         os.kill(pid, signal.SIGKILL)
     everybody_is_gone(house)
-    ended = house.notebook.say("""
-        say(error=failing(nodes.shutdown))
+    ended = house.notebook.evaluate("""
+        emit(error=failing(nodes.shutdown))
     """)
-    assert "agent is gone" in ended["error"] or "is over" in ended["error"], (said, ended)
+    assert "agent is gone" in ended["error"] or "is over" in ended["error"], (output, ended)
 
 
 def test_a_node_that_fails_under_a_dstream_ends_it_at_once(house: House) -> None:
     """Though its next batch comes in an hour, and the program waits for the stream, and not for the nodes."""
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         from pyspark.streaming import StreamingContext
 
         def broken(args, ctx):
@@ -365,15 +365,15 @@ def test_a_node_that_fails_under_a_dstream_ends_it_at_once(house: House) -> None
         context.start()
         open(gate, "w").close()
         context.awaitTermination()
-        say(error=failing(lambda: nodes.shutdown(context)), left=sc.parallelize([1, 2]).count())
+        emit(error=failing(lambda: nodes.shutdown(context)), left=sc.parallelize([1, 2]).count())
     """)
-    assert said["error"].rstrip().endswith("ValueError: no such column") and said["left"] == 2
+    assert output["error"].rstrip().endswith("ValueError: no such column") and output["left"] == 2
     everybody_is_gone(house)
 
 
 def test_no_rows_come_to_where_nobody_takes_them(house: House) -> None:
     """The agent of a parameter server stays in its Spark task: the executor has no room for one that feeds."""
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         from pyspark import SparkFiles
 
         def from_where(args, ctx):
@@ -387,22 +387,22 @@ def test_no_rows_come_to_where_nobody_takes_them(house: House) -> None:
         nodes = fed(from_where, num_ps=1)
         nodes.train(sc.parallelize(range(64), 16).map(lambda i: SparkFiles.getRootDirectory()))
         nodes.shutdown()
-        say(found=nodes.cluster.results())
+        emit(found=nodes.cluster.results())
     """)
-    assert len(said["found"]["worker-0"]) == 1, said
+    assert len(output["found"]["worker-0"]) == 1, output
     everybody_is_gone(house)
 
 
 def test_a_run_that_was_fed_fails_when_its_session_is_gone(house: House) -> None:
     """At once, since nobody can feed its rows again; and nobody offers to resume it."""
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         nodes = fed(counting)
         spark.stop()
-        say(run=nodes.cluster_id)
+        emit(run=nodes.cluster_id)
     """)
-    run, yard = said["run"], house.yard
+    run, yard = output["run"], house.yard
     wait_for(lambda: yard.state(run) == "failed", "it fails")
     shown = yard.run("show", run).stdout
     assert "rows" in shown and "start it anew" in shown and "resume" not in shown, shown
     assert "resume" not in yard.run("attach", run, rc=None).stdout
-    house.notebook.say(PROGRAMS.format(conf=CONF[house.part]))
+    house.notebook.evaluate(PROGRAMS.format(conf=CONF[house.part]))

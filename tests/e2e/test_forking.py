@@ -148,7 +148,7 @@ def test_imports_that_take_longer_than_a_trial_may_are_not_waited_for(yard: Yard
 
 def test_no_trial_can_change_the_function_of_those_that_follow(yard: Yard, lab: Lab) -> None:
     """It lies in a file of the agent's, and a trial is the same user."""
-    said = lab.say("""
+    output = lab.evaluate("""
         def training(x):
             path = os.environ["HOPYARD_FUNCTION"]
             for way in ("write", "truncate"):
@@ -160,9 +160,9 @@ def test_no_trial_can_change_the_function_of_those_that_follow(yard: Yard, lab: 
                     pass
             return x
         r = experiment.grid_search(training, {"x": [1, 2, 3]}, parallel=1, tensorboard=False)
-        say(values=[t.metric for t in r.trials], errors=[t.error for t in r.trials])
+        emit(values=[t.metric for t in r.trials], errors=[t.error for t in r.trials])
     """)
-    assert said["values"] == [1, 2, 3], said["errors"]
+    assert output["values"] == [1, 2, 3], output["errors"]
 
 
 @pytest.mark.parametrize("limits", ["", "watch"])
@@ -170,7 +170,7 @@ def test_a_trial_over_its_memory_fails_alone(yard: Yard, lab: Lab, limits: str) 
     """By a cgroup, where there is one, and by the watch."""
     if limits:
         lab.env["HOPYARD_TEST_LIMITS"] = limits
-    said = lab.say("""
+    output = lab.evaluate("""
         import numpy
 
         def training(x):
@@ -179,10 +179,10 @@ def test_a_trial_over_its_memory_fails_alone(yard: Yard, lab: Lab, limits: str) 
             time.sleep(1)
             return len(taken) >> 20
         r = experiment.grid_search(training, {"x": [10, 400, 20]}, parallel=3, memory="100M", tensorboard=False)
-        say(states=[t.state for t in r.trials], values=[t.metric for t in r.trials], errors=[t.error for t in r.trials])
+        emit(states=[t.state for t in r.trials], values=[t.metric for t in r.trials], errors=[t.error for t in r.trials])
     """)
-    assert said["states"] == ["done", "failed", "done"] and said["values"] == [10, None, 20], said
-    assert re.fullmatch(r"killed: used \d+\.\d [MG]B of the 100\.0 MB it may use; raise (--memory|memory=)", said["errors"][1])
+    assert output["states"] == ["done", "failed", "done"] and output["values"] == [10, None, 20], output
+    assert re.fullmatch(r"killed: used \d+\.\d [MG]B of the 100\.0 MB it may use; raise (--memory|memory=)", output["errors"][1])
     assert limits == "" or "limits=watch" in yard.driver_log()
 
 

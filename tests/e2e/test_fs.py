@@ -40,12 +40,12 @@ class Files:
         return subprocess.Popen(self.yard.command("fs", *args), env=self.yard.env, cwd=self.yard.project, **kw)
 
     def run(self, *args: object, rc: int = 0, stdin: bytes = b"") -> bytes:
-        """What it prints; what it complains about is in `said`."""
+        """What it prints; what it complains about is in `stderr`."""
         p = subprocess.run(self.yard.command("fs", *args), env=self.yard.env, cwd=self.yard.project, input=stdin,
                            capture_output=True, timeout=120)
-        self.said = p.stderr.decode()
-        assert p.returncode == rc, f"fs {args}: {p.returncode}\n{p.stdout.decode(errors='replace')}\n{self.said}"
-        assert bool(self.said) == bool(rc), self.said
+        self.stderr = p.stderr.decode()
+        assert p.returncode == rc, f"fs {args}: {p.returncode}\n{p.stdout.decode(errors='replace')}\n{self.stderr}"
+        assert bool(self.stderr) == bool(rc), self.stderr
         return p.stdout
 
     def write(self, path: str, content: bytes = b"x\n") -> str:
@@ -70,8 +70,8 @@ class Files:
     def fails(self, words: str, *args: object) -> None:
         """One sentence with these words, for each of them one line."""
         self.run(*args, rc=1)
-        assert re.search(words, self.said), self.said
-        assert self.said.startswith("hopyard fs: ") and self.said.count("\n") == 1, self.said
+        assert re.search(words, self.stderr), self.stderr
+        assert self.stderr.startswith("hopyard fs: ") and self.stderr.count("\n") == 1, self.stderr
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_names_with_control_characters_are_printed_safely(f: Files) -> None:
     assert b"a\\x1b[31mb\\tc" in f.run("ls", f.base)
     assert b"\x1b" not in f.run("stat", f / name)
     f.fails(r"a.\\\[31mb.c-none matches no files", "cat", f / (name.replace("[", "\\[") + "-none"))
-    assert "\x1b" not in f.said
+    assert "\x1b" not in f.stderr
 
 
 def test_many_files_are_listed_in_order(f: Files, yard: Yard) -> None:
@@ -173,7 +173,7 @@ def test_tail_prints_the_end(f: Files) -> None:
     assert f.run("tail", "-c", "16", f / "a") == b"0000998\n0000999\n"
     assert len(f.run("tail", "-c1M", f / "a")) == 8000
     f.run("tail", "-c", "some", f / "a", rc=2)
-    assert "takes a number of bytes" in f.said
+    assert "takes a number of bytes" in f.stderr
 
 
 def test_tail_goes_on_as_a_file_grows_and_ends_quietly(f: Files, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_patterns_stand_for_names(f: Files) -> None:
 def test_a_pattern_that_matches_nothing_is_said_and_the_rest_is_done(f: Files) -> None:
     f.write("a", b"1")
     assert f.run("cat", f / "z*", f / "a", rc=1) == b"1"
-    assert f.said == f"hopyard fs: {f / 'z*'} matches no files\n"
+    assert f.stderr == f"hopyard fs: {f / 'z*'} matches no files\n"
     f.fails("is not closed", "cat", f / "[a")
     f.run("rm", "-f", f / "z*")
 
@@ -433,7 +433,7 @@ def test_chmod_goes_into_folders_when_told(f: Files) -> None:
     f.run("chmod", "-R", "go=,u=rwX", f / "d")
     assert [mode(f, p) for p in ("d", "d/e", "d/e/a")] == ["0700", "0700", "0600"]
     f.run("chmod", "u+q", f / "d", rc=2)
-    assert "invalid permissions 'u+q'" in f.said
+    assert "invalid permissions 'u+q'" in f.stderr
     f.run("chmod", "888", f / "d", rc=2)
     f.fails("none does not exist", "chmod", "700", f / "none")
 
@@ -446,7 +446,7 @@ def test_chown_sets_owner_and_group_by_name(f: Files) -> None:
     f.run("chown", f":{entry['group']}", f / "d/a")
     assert f.json("stat", f / "d/a")[0]["owner"] == entry["owner"]
     f.run("chown", ":", f / "d", rc=2)
-    assert "invalid owner" in f.said
+    assert "invalid owner" in f.stderr
     f.fails("none does not exist", "chown", entry["owner"], f / "none")
 
 
@@ -467,7 +467,7 @@ def test_what_cannot_be_is_said(f: Files) -> None:
                         (["cp", "a"], "missing argument"), (["ls", "--jsn"], "did you mean --json"),
                         (["frobnicate"], "hopyard fs --help")):
         f.run(*args, rc=2)
-        assert words in f.said
+        assert words in f.stderr
     f.fails("gopher://", "ls", "gopher://host/x")
     f.fails("x does not exist", "ls", f / "x")
     f.fails("x does not exist", "cat", f / "x")

@@ -74,7 +74,7 @@ def test_an_op_run_when_a_module_is_imported_is_said_and_trials_start_cold(yard:
     site.mkdir()
     (site / "eager_module.py").write_text("import tensorflow as tf\nONE = tf.matmul([[1.0]], [[1.0]])\n")
     lab.env["PYTHONPATH"] = str(site)
-    said = lab.say("""
+    output = lab.evaluate("""
         import eager_module
 
         def training(x):
@@ -82,15 +82,15 @@ def test_an_op_run_when_a_module_is_imported_is_said_and_trials_start_cold(yard:
             return float(tf.matmul([[x]], eager_module.ONE)[0, 0])
 
         r = experiment.grid_search(training, {"x": [2.0, 3.0]}, parallel=2, tensorboard=False)
-        say(values=[t.metric for t in r.trials])
+        emit(values=[t.metric for t in r.trials])
     """)
-    assert said["values"] == [2, 3]
+    assert output["values"] == [2, 3]
     assert "importing eager_module has run a TensorFlow operation" in yard.driver_log()
     assert "move the operation into the function" in yard.driver_log()
 
 
 def test_a_large_function_goes_to_its_agent_whole(lab: Lab) -> None:
-    said = lab.say("""
+    output = lab.evaluate("""
         data = os.urandom(20 << 20)
 
         def training(x):
@@ -99,9 +99,9 @@ def test_a_large_function_goes_to_its_agent_whole(lab: Lab) -> None:
 
         import zlib
         r = experiment.grid_search(training, {"x": [1, 2]}, tensorboard=False)
-        say(values=[t.metric for t in r.trials], crc=zlib.crc32(data))
+        emit(values=[t.metric for t in r.trials], crc=zlib.crc32(data))
     """)
-    assert said["values"] == [said["crc"]] * 2
+    assert output["values"] == [output["crc"]] * 2
 
 
 def test_forked_trials_hold_their_gpus_as_long_as_they_live(gpus: Yard, lab: Lab) -> None:

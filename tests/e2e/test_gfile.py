@@ -135,12 +135,12 @@ class Board:
         self.lines.put("")
 
     def find(self) -> str:
-        said = []
+        output = []
         while line := self.lines.get(timeout=120):
-            said.append(line)
+            output.append(line)
             if found := re.search(r"http://127\.0\.0\.1:\d+/", line):
                 return found[0]
-        raise AssertionError("".join(said))
+        raise AssertionError("".join(output))
 
     def ask(self, path: str, **query: str) -> object:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever the environment says

@@ -67,9 +67,9 @@ class Put:
     def finish(self) -> str:
         """What it complained about."""
         self.go_to(len(DATA))
-        _, said = self.program.communicate(timeout=300)
-        assert (self.program.returncode == 0) == (said == b""), said
-        return said.decode()
+        _, output = self.program.communicate(timeout=300)
+        assert (self.program.returncode == 0) == (output == b""), output
+        return output.decode()
 
 
 class Cat:
@@ -86,10 +86,10 @@ class Cat:
     def finish(self) -> str:
         assert self.program.stdout and self.program.stderr
         self.got += self.program.stdout.read()
-        said = self.program.stderr.read().decode()
-        assert (self.program.wait(300) == 0) == (said == ""), said
+        output = self.program.stderr.read().decode()
+        assert (self.program.wait(300) == 0) == (output == ""), output
         assert are_equal(self.got, DATA[: len(self.got)]), "bytes that are not the file's"
-        return said
+        return output
 
     def is_whole(self) -> bool:
         return are_equal(self.got, DATA)
@@ -102,16 +102,16 @@ class FlushedWrite:
         self.file, self.seed = client.open(path, "w"), seed
         self.at = self.limit = 0
         self.may_go = threading.Condition()
-        self.said: str | None = None  # until it is over
+        self.error: str | None = None  # until it is over
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
     def run(self) -> None:
         try:
             self.write()
-            self.said = ""
+            self.error = ""
         except OSError as error:
-            self.said = str(error)
+            self.error = str(error)
 
     def write(self) -> None:
         rng = random.Random(self.seed)
@@ -131,13 +131,13 @@ class FlushedWrite:
 
     def go_to(self, end: int) -> None:
         self.allow(end)
-        wait_for(lambda: self.at >= end or self.said is not None, "the writer goes on", 240)
+        wait_for(lambda: self.at >= end or self.error is not None, "the writer goes on", 240)
 
     def finish(self) -> str:
         self.allow(len(DATA))
         self.thread.join(300)
-        assert self.said is not None, "it still writes"
-        return self.said
+        assert self.error is not None, "it still writes"
+        return self.error
 
 
 def recover_lease(client: Client, path: str) -> None:
@@ -245,8 +245,8 @@ def test_all_datanodes_gone_and_back_delay_a_read_and_end_a_write_with_a_sentenc
     client.hdfs.mend()
     assert cat.finish() == "" and cat.is_whole(), "a read waits for them"
     for one, name in ((put, "put"), (write, "flushed")):
-        said = one.finish()
-        assert "all DataNodes of the block failed" in said, said
+        output = one.finish()
+        assert "all DataNodes of the block failed" in output, output
     assert client.names() == ["flushed", "read"], "a copy is there whole or not at all"
     with pytest.raises(OSError, match="can be read after: hdfs debug recoverLease -path /.*/flushed"):
         client.read("flushed")
@@ -398,7 +398,7 @@ def test_a_quota_that_is_used_up_is_said_and_leaves_no_part_of_a_file(client: Cl
     client.hdfs.dfsadmin("-setQuota", 3, client.path("names"))
     client.run("touch", client / "names/1", client / "names/2")
     client.fails("NameSpace quota (directories and files) of directory", "touch", client / "names/3")
-    assert client.said.rstrip().endswith("remove files there, or ask for a larger quota"), client.said
+    assert client.output.rstrip().endswith("remove files there, or ask for a larger quota"), client.output
     client.hdfs.dfsadmin("-setSpaceQuota", 7 * MIB, client.path("space"))  # two blocks, three times
     client.put("space/fits", content(2 * MIB))
     client.run("rm", client / "space/fits")

@@ -73,8 +73,8 @@ def test_every_list_refuses_names_that_are_none(yard: Yard, namenode: NameNode, 
     url = f"{namenode.url}/data"
     for command in (["ls", url], ["ls", "-R", url], ["du", url], ["chmod", "-R", "700", url],
                     ["chown", "-R", "bob", url], ["rm", "-r", f"{url}/*"], ["cat", f"{url}/*"]):  # fmt: skip
-        said = fails(yard, "listed the invalid name '.*faulty or hostile", *command)
-        assert "\x1b" not in said and f"nothing more is read from {url}" in said
+        output = fails(yard, "listed the invalid name '.*faulty or hostile", *command)
+        assert "\x1b" not in output and f"nothing more is read from {url}" in output
     asked = {method for method, _ in namenode.calls}
     assert asked <= {"getFileInfo", "getListing", "setPermission", "setOwner"}, asked
     assert {path for _, path in namenode.calls} <= {"/data", "/data/*"}

@@ -43,24 +43,24 @@ def logdir(yard: Yard) -> str:
 
 
 def test_a_run_leaves_all_its_files_there(yard: Yard, far: str, hdfs: Hdfs) -> None:
-    script = 'echo said; mkdir $HOPYARD_TRIAL_DIR/deep; printf {x} > $HOPYARD_TRIAL_DIR/deep/value; : > $HOPYARD_TRIAL_DIR/empty'
-    said = yard.run("run", "--grid", "x=1,2", "--", "sh", "-c", script).stdout
+    script = 'echo printed; mkdir $HOPYARD_TRIAL_DIR/deep; printf {x} > $HOPYARD_TRIAL_DIR/deep/value; : > $HOPYARD_TRIAL_DIR/empty'
+    output = yard.run("run", "--grid", "x=1,2", "--", "sh", "-c", script).stdout
     place = logdir(yard)
-    assert place.startswith(f"{far}/Logs/TensorFlow/local-") and place in said and place in yard.run("show").stdout
+    assert place.startswith(f"{far}/Logs/TensorFlow/local-") and place in output and place in yard.run("show").stdout
     found = files(yard, place)
     assert {"run.db", "x=1/deep/value", "x=2/deep/value", "x=1/stdout", "x=1/empty"} <= set(found)
     assert (found["x=1/deep/value"], found["x=1/empty"]) == (1, 0)
     assert not [f for f in found if ".token" in f or "_COPYING_" in f]
-    assert hdfs.shell("-cat", f"{place}/x=2/deep/value").text == "2" and text(yard, place, "x=1", "stdout") == "said\n"
+    assert hdfs.shell("-cat", f"{place}/x=2/deep/value").text == "2" and text(yard, place, "x=1", "stdout") == "printed\n"
     made = {f["path"].rpartition("/")[2] for f in json.loads(yard.run("fs", "ls", "--json", far).stdout)}
     assert made == {"Resources", "Logs", "Jupyter", "Models"}
-    assert "1 | said" in yard.run("logs").stdout
+    assert "1 | printed" in yard.run("logs").stdout
 
 
 def test_its_option_says_it_as_well(yard: Yard, far: str) -> None:
     del yard.env["HOPYARD_PROJECT"]
-    said = yard.run("run", "--project", f"{far}/", "--", "sh", "-c", "echo $HOPYARD_PROJECT").stdout
-    assert f"logs in {far}/Logs/" in said
+    output = yard.run("run", "--project", f"{far}/", "--", "sh", "-c", "echo $HOPYARD_PROJECT").stdout
+    assert f"logs in {far}/Logs/" in output
     assert far in yard.run("logs", "--project", far).stdout.split()
 
 
@@ -192,8 +192,8 @@ def test_its_files_wait_for_a_namenode_that_is_away(blind: Blind, hdfs: Hdfs) ->
 @pytest.mark.parametrize("blind", ["stranger"], indirect=True)
 def test_who_may_not_write_there_sends_files_by_the_drivers_link(blind: Blind) -> None:
     (blind.folder / "gate").touch()
-    said = blind.finish()
-    assert "a trial's files go over the driver's link" in said and "stranger" in said
+    output = blind.finish()
+    assert "a trial's files go over the driver's link" in output and "stranger" in output
     assert {"big", "events.out.tfevents.1"} <= blind.came_by_the_link()
 
 
@@ -242,8 +242,8 @@ def test_python_gets_the_folders_there(yard: Yard, far: str, tmp_path: Path) -> 
     done = subprocess.run([sys.executable, tmp_path / "program.py"], env={**yard.env, "HOPYARD_PROGRAM": yard.bin},
                           cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
-    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert said["logdir"].startswith(f"{far}/Logs/TensorFlow/") and said["best"] == f"{said['logdir']}/x=2"
-    assert text(yard, said["best"], "note") == f"{far}/"
-    assert said["found"][0].startswith(far) and said["found"][-1]["word"] == "w4"
-    assert said["launched"].startswith(far) and "x=5" in yard.run("fs", "ls", said["launched"]).stdout
+    output: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert output["logdir"].startswith(f"{far}/Logs/TensorFlow/") and output["best"] == f"{output['logdir']}/x=2"
+    assert text(yard, output["best"], "note") == f"{far}/"
+    assert output["found"][0].startswith(far) and output["found"][-1]["word"] == "w4"
+    assert output["launched"].startswith(far) and "x=5" in yard.run("fs", "ls", output["launched"]).stdout

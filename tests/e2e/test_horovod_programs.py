@@ -229,7 +229,7 @@ print(json.dumps({'rank': hvd.rank(), 'sizes': state.sizes, 'batch': state.batch
 """
 
 
-def said(yard: Yard, run: int = 1) -> list[dict[str, Any]]:
+def output_of(yard: Yard, run: int = 1) -> list[dict[str, Any]]:
     """By each of two ranks, in its last line; by rank."""
     lines = [Path(yard.logdir(run), f"rank={rank}", "stdout").read_text().splitlines()[-1] for rank in range(2)]
     return sorted((json.loads(line) for line in lines), key=lambda words: int(words["rank"]))
@@ -239,7 +239,7 @@ def train(yard: Yard, program: str, *options: object, **env: str) -> list[dict[s
     """What each rank said, by rank."""
     (yard.project / "train.py").write_text(program)
     yard.run("train", "-np", 2, *options, sys.executable, "train.py", env=env, timeout=400)
-    return said(yard)
+    return output_of(yard)
 
 
 @pytest.mark.parametrize("legacy", ["0", "1"])
@@ -266,7 +266,7 @@ def test_an_example_whose_model_has_no_input_shape_under_horovodrun(yard: Yard, 
     yard.bin, hopyard = str(yard.project / "horovodrun"), yard.bin
     yard.run("-np", 2, sys.executable, "train.py", env={"TF_USE_LEGACY_KERAS": legacy}, timeout=400)
     yard.bin = hopyard
-    zero, one = said(yard)
+    zero, one = output_of(yard)
     assert zero["lr"] == one["lr"] == pytest.approx([0.0015, 0.002, 0.002]), "warmed up from half"
     assert zero["weights"] == pytest.approx(one["weights"], rel=1e-5)
     assert len(list(yard.project.glob("checkpoint-*.h5"))) == 3
@@ -291,7 +291,7 @@ def test_a_dataset_that_another_run_prepares(yard: Yard, side: str) -> None:
         yard.run("train", "-np", 2, sys.executable, "train.py", timeout=400)
     out, err = worker.communicate(timeout=120)
     assert worker.returncode == 0, out + err
-    zero, one = said(yard, 2)
+    zero, one = output_of(yard, 2)
     assert zero["all"] == one["all"] == list(range(0, 128, 2))
     assert sorted(zero["shared"] + one["shared"]) == list(range(0, 128, 2)), "each row went to one of them"
     assert not (yard.project / "compute.json").exists()

@@ -69,10 +69,10 @@ class Attacked:
         return out + err
 
 
-def dropped(name: str, said: str) -> bool:
+def dropped(name: str, output: str) -> bool:
     """Two of them are not known by their names: these are what is wrong with them."""
     who = r"127\.0\.0\.1:\d+" if name in ("name-long", "host-long", "gpus-many") else re.escape(name)
-    return bool(re.search(rf"agent {who} at \S+ is disconnected \(it violated the protocol: .*\); its trials run on other agents", said))
+    return bool(re.search(rf"agent {who} at \S+ is disconnected \(it violated the protocol: .*\); its trials run on other agents", output))
 
 
 @pytest.mark.parametrize("name", ["offset-end", "name-long", "files-announced", "files-empty", "offsets-sparse"])
@@ -90,8 +90,8 @@ def test_every_kind_of_hostile_message_costs_an_agent_its_place_and_nobody_else(
     run.attack()
     assert run.answers() == dict.fromkeys(names, "gone")
     run.leave()
-    said = run.finish()
-    assert [n for n in names if not dropped(n, said)] == []
+    output = run.finish()
+    assert [n for n in names if not dropped(n, output)] == []
     lost = [a for a in yard.attempts() if a["state"] == "lost"]
     assert {a["agent"] for a in lost} == set(names) - {"name-long", "host-long", "gpus-many"}
     assert not [f for f in yard.project.rglob("*") if f.name in ("out", "x" * 100)], "nothing was written elsewhere"
@@ -120,6 +120,6 @@ def test_an_agent_that_was_dropped_may_not_join_at_once(yard: Yard) -> None:
     assert answer(again) == "gone"
     run.agents["note-long"] = again
     run.leave()
-    said = run.finish()
-    assert re.search("no agent may join from there for 10 s", said)
-    assert "agent note-long has joined" not in said and said.count("has joined") == 1
+    output = run.finish()
+    assert re.search("no agent may join from there for 10 s", output)
+    assert "agent note-long has joined" not in output and output.count("has joined") == 1

@@ -119,9 +119,9 @@ def test_hosts_that_cannot_be_used_are_named_and_the_others_do_the_work(yard: Ya
     wait_for(lambda: "agent locked is abandoned" in yard.driver_log(), "the locked one is given up")
     wait_for(lambda: "agent dark could not be started" in yard.driver_log(), "the dark one did not answer")
     open_gate(net["a"])
-    said = finish(p)
-    assert re.search(r"agent locked is abandoned: ssh locked: .*Permission denied \(publickey\)", said), said
-    assert re.search(r"agent dark could not be started \(ssh dark: .*No route to host", said), said
+    output = finish(p)
+    assert re.search(r"agent locked is abandoned: ssh locked: .*Permission denied \(publickey\)", output), output
+    assert re.search(r"agent dark could not be started \(ssh dark: .*No route to host", output), output
     assert [a["agent"] for a in yard.attempts()] == ["a"] * 6
 
 
@@ -258,13 +258,13 @@ def test_a_file_never_lands_outside_the_trials_folder(yard: Yard, net: Hosts, tm
         (here / link).symlink_to(outside / "precious")
     (here / "tfevents").symlink_to(outside / "precious")
     open_gate(net["a"])
-    said = finish(p, rc=1)
+    output = finish(p, rc=1)
     assert [f.name for f in outside.iterdir()] == ["precious"] and (outside / "precious").read_text() == "precious"
     for name in ("plain", "sub/plain", "kept", "tfevents"):
         assert (here / name).read_text() == "evil\n" and not (here / name).is_symlink()
     assert list((here / "checkpoint").iterdir()) == [here / "checkpoint/way"], "the checkpoint of an attempt that has failed so is not taken"
     for name in ("way/evil", "clash"):
-        assert f"trial 1: cannot write its file '{name}'" in said
+        assert f"trial 1: cannot write its file '{name}'" in output
     assert yard.trials()[0]["state"] == "failed"
     assert re.match("its file '(way/evil|clash)' could not be copied to the project: ", yard.trials()[0]["message"])
 
@@ -323,10 +323,10 @@ def test_a_file_that_may_not_be_so_large_here_fails_its_trial_alone(yard: Yard, 
 
     p = yard.start("run", "--hosts", "a:3", "--grid", "x=1..3", "--", "sh", "-c", "cd $HOPYARD_TRIAL_DIR; case {x} in "
                    f"1) {DATA.format(30 << 20)} ;; 2) truncate -s 1G sparse ;; 3) {DATA.format(1000)} ;; esac", preexec_fn=limit)
-    said = finish(p, rc=1)
+    output = finish(p, rc=1)
     assert [t["state"] for t in yard.trials()] == ["failed", "failed", "done"]
     for name, trial in zip(("data", "sparse"), yard.trials()):
-        assert trial["message"] == f"its file '{name}' could not be copied to the project: File too large", said
+        assert trial["message"] == f"its file '{name}' could not be copied to the project: File too large", output
     assert (folder(yard, 3) / "data").stat().st_size == 1000
 
 
@@ -528,8 +528,8 @@ def cut_off_for_long(yard: Yard, net: Hosts) -> None:
     assert again["agent"] == "b" and beats(net["a"])[-1] < again["started"], "it ran in two places"
     net["a"].mend()
     open_gate(net["a"])
-    said = finish(p)
-    assert "agent a is lost (nothing received from" in said
+    output = finish(p)
+    assert "agent a is lost (nothing received from" in output
     assert [t["value"] for t in yard.trials()] == [1, 2, 3, 4]
     assert [a["state"] for a in yard.attempts(1, lost["trial"])] == ["lost", "done"]
     assert len(yard.attempts()) == 5

@@ -34,7 +34,7 @@ def ops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.parametrize("promise", names(OPS))
 def test_op(ops: Path, promise: str) -> None:
-    assert not (said := broken(ops, 3, promise)), said
+    assert not (output := broken(ops, 3, promise)), output
 
 
 @pytest.fixture(scope="module", params=["keras", "tf_keras"])
@@ -44,4 +44,4 @@ def training(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.mark.parametrize("promise", names(TRAINING))
 def test_training(training: Path, promise: str) -> None:
-    assert not (said := broken(training, 2, promise)), said
+    assert not (output := broken(training, 2, promise)), output

@@ -96,8 +96,8 @@ def test_a_program_of_horovods_runs_unchanged_under_mpirun(yard: Yard) -> None:
     env = {**yard.env, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     p = subprocess.Popen(mpirun("-np", 2, sys.executable, program(yard, HOROVOD)), env=env, cwd=yard.project, text=True,
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    said = re.findall(r"rank (\d) of 2: same weights True", "\n".join(outcome(p)[0]))  # mpirun mixes the ranks' lines
-    assert sorted(said) == ["0", "1"]
+    output = re.findall(r"rank (\d) of 2: same weights True", "\n".join(outcome(p)[0]))  # mpirun mixes the ranks' lines
+    assert sorted(output) == ["0", "1"]
 
 
 def test_an_installed_horovod_counts_more_there(yard: Yard) -> None:
@@ -105,8 +105,8 @@ def test_an_installed_horovod_counts_more_there(yard: Yard) -> None:
     other.mkdir(parents=True)
     (other / "__init__.py").write_text("name = 'theirs'\n")
     env = {**yard.env, "PYTHONPATH": str(other.parent), "PMI_RANK": "0", "PMI_SIZE": "1"}
-    said = subprocess.run([sys.executable, "-c", "import horovod; print(horovod.name)"], env=env, text=True, capture_output=True)
-    assert said.stdout == "theirs\n", said.stderr
+    output = subprocess.run([sys.executable, "-c", "import horovod; print(horovod.name)"], env=env, text=True, capture_output=True)
+    assert output.stdout == "theirs\n", output.stderr
 
 
 def test_two_starts_side_by_side_do_not_mix(yard: Yard) -> None:
@@ -125,8 +125,8 @@ def test_ranks_may_leave_and_meet_again(yard: Yard) -> None:
 def test_a_rank_that_dies_is_named_to_the_others(yard: Yard) -> None:
     text = SUM + "import os, signal\nif hvd.rank() == 1: os.kill(os.getpid(), signal.SIGKILL)\nhvd.barrier()\n"
     p = loop(yard, f"{sys.executable} {program(yard, text)}", "PMI_RANK", range(3), {"PMI_SIZE": "3"})
-    said = p.communicate(timeout=120)[1]
-    assert said.count("rank 1 has ended while the others were still training") >= 2, said
+    output = p.communicate(timeout=120)[1]
+    assert output.count("rank 1 has ended while the others were still training") >= 2, output
     assert p.returncode
 
 

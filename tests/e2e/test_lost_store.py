@@ -13,7 +13,7 @@ def run_three(yard: Yard) -> None:
     """Two that are done, and one that has failed."""
     for i in (1, 2):
         yard.run("run", "--grid", f"i={i},{i + 10}", "--max", "v", "--", "sh", "-c", "echo v={i}")
-    yard.run("run", "--", "sh", "-c", "test -e good && echo $WORD > said", rc=1, env={"WORD": "secret-word"})
+    yard.run("run", "--", "sh", "-c", "test -e good && echo $WORD > word", rc=1, env={"WORD": "secret-word"})
     yard.wait_idle()
 
 
@@ -52,7 +52,7 @@ def test_runs_that_have_ended_survive_their_store(yard: Yard, size: int | None) 
     (yard.project / "good").touch()
     yard.run("resume", "3")
     yard.wait_idle()
-    assert (yard.project / "said").read_text() == "secret-word\n", "its environment came back as well"
+    assert (yard.project / "word").read_text() == "secret-word\n", "its environment came back as well"
 
 
 def test_a_damaged_store_says_how_to_get_its_runs_back(yard: Yard) -> None:

@@ -116,9 +116,9 @@ def test_an_interrupted_cell_leaves_the_run_and_says_how_to_go_on(yard: Yard, no
     notebook.cell(IMPORTS + GATED)
     outputs = notebook.interrupted('experiment.grid_search(training, {"x": [1, 2]}, parallel=2, tensorboard=False)',
                                    lambda: len([u for u in notebook.updates if "running" in u]) > 1)
-    said = text_of(outputs)
+    output = text_of(outputs)
     for how in ("experiment.attach(1)", "hopyard attach 1", "hopyard stop 1", "hopyard resume 1"):
-        assert how in said, outputs
+        assert how in output, outputs
     assert outputs[-1]["ename"] == "KeyboardInterrupt" and "run 1 continues" in outputs[-1]["evalue"]
     assert yard.state() == "running"
     wait_for(lambda: not yard.processes(r"hopyard attach"), "nobody watches any more")

@@ -67,7 +67,7 @@ def test_the_set_up_without_apt_lists_what_to_install() -> None:
         shutil.copy(ROOT / "tools/setup.sh", folder)
         p = subprocess.run([folder / "bash", folder / "setup.sh", "build"], env={"PATH": name, "HOME": "/"}, text=True,
                            capture_output=True, cwd="/", user=65534 if os.getuid() == 0 else None)
-    said = p.stdout + p.stderr
+    output = p.stdout + p.stderr
     assert p.returncode != 0
     for package in ("libuv1-dev", "libssl-dev", "libprotobuf-c-dev", "protobuf-c-compiler", "libsqlite3-dev", "libjansson-dev"):
-        assert package in said, said
+        assert package in output, output

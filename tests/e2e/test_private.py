@@ -180,8 +180,8 @@ def test_others_of_the_group_put_nothing_into_a_runs_folders(users: Users) -> No
         with pytest.raises(AssertionError):
             as_user(ATTACKER, (place / "planted").mkdir)
     (users.yard.project / "go").touch()
-    said, _ = run.communicate(timeout=120)
-    assert run.returncode == 0, said
+    output, _ = run.communicate(timeout=120)
+    assert run.returncode == 0, output
     folders = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
     assert len(folders) == 3 and {path.stat().st_mode & 0o022 for path in folders} == {0}
 
@@ -207,10 +207,10 @@ def test_trial_folders_that_another_user_laid_fail_their_trials_alone(users: Use
     as_user(ATTACKER, lay)
     reader = os.open(folder / "i=2/stdout", os.O_RDONLY | os.O_NONBLOCK)
     (users.yard.project / "go").touch()
-    said, _ = run.communicate(timeout=120)
+    output, _ = run.communicate(timeout=120)
     os.close(reader)
     trials = users.yard.trials()
-    assert [t["state"] for t in trials] == ["done", "failed", "failed", "done"], said
+    assert [t["state"] for t in trials] == ["done", "failed", "failed", "done"], output
     assert f"belongs to another user (user ID {ATTACKER})" in trials[1]["message"]
     assert "is a symbolic link" in trials[2]["message"]
     assert (kept / "stdout").read_text() == "precious" and len(list(kept.iterdir())) == 1
@@ -227,10 +227,10 @@ def test_a_result_that_was_there_before_its_trial_does_not_count(users: Users) -
     give(folder / "i=2", VICTIM)
     reader = os.open(folder / "i=2/stdout", os.O_RDONLY | os.O_NONBLOCK)
     (users.yard.project / "go").touch()
-    said, _ = run.communicate(timeout=120)
+    output, _ = run.communicate(timeout=120)
     os.close(reader)
-    assert run.returncode == 0, said
-    assert [t["value"] for t in users.yard.trials()] == [1, 2], said
+    assert run.returncode == 0, output
+    assert [t["value"] for t in users.yard.trials()] == [1, 2], output
     assert (folder / "i=2/stdout").read_text() == "printed 2\nm=2\n"
 
 
@@ -251,8 +251,8 @@ def test_a_work_folder_in_a_shared_place_is_named_after_its_user(users: Users) -
     users.yard.project.chmod(0o700)  # so that the agent does not see it
     agent = start_as(users, VICTIM, "agent", "--join", f"127.0.0.1:{told[1]}", "--key-file", key, "--slots", 1, "--work", work)
     out, _ = run.communicate(timeout=120)
-    said, _ = agent.communicate(timeout=60)
-    assert run.returncode == 0, (out, said)
+    output, _ = agent.communicate(timeout=60)
+    assert run.returncode == 0, (out, output)
     assert any(path.read_text().startswith(f"{work}/.hopyard-work-{VICTIM}/") for path in seen.iterdir())
 
 

@@ -74,7 +74,7 @@ def test_the_first_steps_on_spark_can_be_typed_in(yard: Yard, yarn_cluster: dict
     script = yard.project / "spark.py"
     script.write_text("def fn():\n    import os\n    return 'CONTAINER_ID' in os.environ\n\n"
                       + first.replace("    ...  ", "    accuracy = learning_rate * dropout  ")
-                      + second.replace("allreduce.run(", "said = allreduce.run(") + "print(said)\n")
+                      + second.replace("allreduce.run(", "output = allreduce.run(") + "print(output)\n")
     assert run(yard, yarn_cluster["yarn_env"], sys.executable, script).splitlines()[-1] == "[True, True]"
     assert [t["state"] for t in yard.trials(1)] == ["done"] * 4
     [commands] = blocks("sh", "docs/spark.md")
@@ -82,8 +82,8 @@ def test_the_first_steps_on_spark_can_be_typed_in(yard: Yard, yarn_cluster: dict
     (yard.project / "train.py").write_text(TRAIN)
     env = {"HOPYARD_PYTHON": sys.executable}
     assert "best accuracy=0.7" in run(yard, {**yarn_cluster["yarn_env"], **env}, "bash", "-c", on_yarn)
-    said = run(yard, {**spark_cluster["spark_env"], **env}, "bash", "-c", on_spark.replace("spark://master:7077", spark_cluster["spark"]))
-    assert sorted(said.splitlines()) == [f"[{rank}] rank={rank} accuracy=0.7" for rank in range(4)]
+    output = run(yard, {**spark_cluster["spark_env"], **env}, "bash", "-c", on_spark.replace("spark://master:7077", spark_cluster["spark"]))
+    assert sorted(output.splitlines()) == [f"[{rank}] rank={rank} accuracy=0.7" for rank in range(4)]
 
 
 @pytest.mark.parametrize("page", PAGES)

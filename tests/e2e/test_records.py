@@ -60,7 +60,7 @@ def lines(yard: Yard, *args: object, **kw: Any) -> list[dict[str, Any]]:
 def test_records_are_counted_checked_and_shown(yard: Yard, files: Path, name: str) -> None:
     path = files / f"{name}.tfrecords"
     assert yard.run("records", "count", path).stdout.split() == ["10", str(path)]
-    assert "10 records" in (said := yard.run("records", "verify", path).stdout) and "all checksums are correct" in said
+    assert "10 records" in (output := yard.run("records", "verify", path).stdout) and "all checksums are correct" in output
     first, second = lines(yard, "head", "-n", 2, "--json", path)
     assert first == {"pixels": [i / 8 for i in range(8)], "label": [0], "name": ["row 0"]}
     assert (second["more"], second["raw"]) == ([-1], [{"hex": "00ff01"}])
@@ -115,13 +115,13 @@ def test_what_cannot_be_is_said(yard: Yard, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no records at all\n")
     (tmp_path / "empty").touch()
     assert yard.run("records", "count", tmp_path / "empty").stdout.split()[0] == "0"
-    for words, said in (
+    for words, output in (
         (["count", tmp_path / "text"], "text is not a TFRecord file: its first bytes are not a length with a checksum"),
         (["count", tmp_path / "none"], "none does not exist"),
         (["verify", f"{tmp_path}/*.nothing"], "*.nothing matches no files"),
     ):
         done = yard.run("records", *words, rc=1)
-        assert said in done.stderr and done.stderr.startswith(f"hopyard records {words[0]}: "), done.stderr
+        assert output in done.stderr and done.stderr.startswith(f"hopyard records {words[0]}: "), done.stderr
     assert "-n takes a number greater than 0, not '0'" in yard.run("records", "head", "-n", 0, tmp_path / "text", rc=2).stderr
     assert "did you mean 'schema'?" in yard.run("records", "schem", rc=2).stderr
     assert "records verify" in yard.run("records", "--help").stdout and "-n, --number N" in yard.run("records", "head", "--help").stdout

@@ -229,14 +229,14 @@ def test_stop_ends_grandchildren_that_ignore_sigterm(yard: Yard) -> None:
 def test_a_run_that_ends_before_stop_reaches_its_driver_is_no_error(yard: Yard) -> None:
     """Its driver has committed the end and removed its socket, and still holds its lock."""
     yard.run("run", "--", "true")
-    said = "run 1 is done: 1 done, 0 failed, 0 stopped\n"
+    output = "run 1 is done: 1 done, 0 failed, 0 stopped\n"
     with (yard.folder / "run-1.lock").open("r+") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX, 1)
-        assert yard.run("stop", "--feed", "1").stdout == said
+        assert yard.run("stop", "--feed", "1").stdout == output
         p = yard.start("stop", "1")
         wait_for(lambda: p.poll() is not None or _times_asleep(p.pid) > 10, "stop waits for the driver to exit")
         assert p.poll() is None, p.communicate()
-    assert p.communicate(timeout=60) == (said, "") and p.returncode == 0
+    assert p.communicate(timeout=60) == (output, "") and p.returncode == 0
 
 
 def _times_asleep(pid: int) -> int:
@@ -320,8 +320,8 @@ def test_a_line_names_its_trial_whatever_the_order(yard: Yard) -> None:
     wait_for(lambda: p.stdout and p.stdout.readline().startswith("[1/2] trial 2 done  x=2"), "trial 2 ends first")
     gate.touch()
     assert "[2/2] trial 1 done  x=1" in p.communicate()[0]
-    said = yard.run("attach", "1").stdout
-    assert "[1/2] trial 2 done  x=2" in said and "[2/2] trial 1 done  x=1" in said
+    output = yard.run("attach", "1").stdout
+    assert "[1/2] trial 2 done  x=2" in output and "[2/2] trial 1 done  x=1" in output
 
 
 def test_a_plain_pipe_gets_a_line_for_each_trial(yard: Yard) -> None:

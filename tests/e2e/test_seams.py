@@ -21,11 +21,11 @@ POSITIONS |= {f"{part}/{seam}": [n * n + n for n in range(1, 26)] for part in ("
 def survive(yard: Yard, run: int, fault: str, words: Sequence[object] = GRID) -> None:
     before = len(yard.rows("SELECT id FROM runs")) if (yard.folder / "store.db").exists() else 0
     p = yard.run("run", *words, rc=None, env={"HOPYARD_FAULT": fault}, timeout=120)
-    said = p.stdout + p.stderr
-    assert "Sanitizer" not in said and "runtime error" not in said, f"{fault}: {said}"
-    assert p.returncode in (0, 1, 2), f"{fault}: exit status {p.returncode}\n{said}"
+    output = p.stdout + p.stderr
+    assert "Sanitizer" not in output and "runtime error" not in output, f"{fault}: {output}"
+    assert p.returncode in (0, 1, 2), f"{fault}: exit status {p.returncode}\n{output}"
     if p.returncode != 0:
-        assert said.strip(), f"{fault}: failed without a word"
+        assert output.strip(), f"{fault}: failed without a word"
     runs = yard.rows("SELECT id FROM runs") if (yard.folder / "store.db").exists() else []
     if len(runs) == before:
         return  # it failed before there was a run

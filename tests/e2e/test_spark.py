@@ -39,7 +39,7 @@ def leave_no_run_behind(house: House) -> Iterator[None]:
 
 def test_a_run_is_of_its_application_and_gives_the_executors_back(house: House) -> None:
     """Executors that see the project, as these do, write to it themselves."""
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         def training(lr):
             from hopyard import tensorboard
             print("training with", lr)
@@ -48,11 +48,11 @@ def test_a_run_is_of_its_application_and_gives_the_executors_back(house: House) 
             return {"accuracy": lr, "cluster": os.environ.get("TEST_CLUSTER", ""), "folder": os.getcwd()}
 
         result = experiment.grid_search(training, {"lr": [1, 2]}, metric="accuracy", spark=spark, tensorboard=False)
-        say(run=result.run, best=result.best.params, logdir=result.logdir, app=sc.applicationId)
+        emit(run=result.run, best=result.best.params, logdir=result.logdir, app=sc.applicationId)
     """)
-    assert said["best"] == {"lr": 2}
-    assert said["logdir"] == f"{house.yard.project}/Logs/TensorFlow/{said['app']}/{said['run']}"
-    folder = Path(said["logdir"], "lr=1")
+    assert output["best"] == {"lr": 2}
+    assert output["logdir"] == f"{house.yard.project}/Logs/TensorFlow/{output['app']}/{output['run']}"
+    folder = Path(output["logdir"], "lr=1")
     assert (folder / "stdout").read_text() == "training with 1\n" and (folder / "weights" / "w.bin").stat().st_size == 100_000
     returned = json.loads((folder / "result.json").read_text())
     assert f"TEST_CLUSTER={returned['cluster']}" == house.mark and returned["folder"] == str(house.yard.project)
@@ -60,16 +60,16 @@ def test_a_run_is_of_its_application_and_gives_the_executors_back(house: House) 
 
 
 def test_hops_with_the_session_first(house: House) -> None:
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         from hops import experiment as hops_experiment
         logdir, best = hops_experiment.grid_search(spark, lambda lr: lr, {"lr": [1, 2, 3]}, tensorboard=False)
-        say(best=best, logdir=logdir, app=sc.applicationId)
+        emit(best=best, logdir=logdir, app=sc.applicationId)
         folder = hops_experiment.begin(spark, "mine", tensorboard=False)
-        say(here=os.path.exists(folder), begun=folder)
+        emit(here=os.path.exists(folder), begun=folder)
         hops_experiment.end(0.5)
     """)
-    assert said["best"] == {"lr": 3} and f"/{said['app']}/" in said["logdir"]
-    assert said["here"] and f"/{said['app']}/" in said["begun"]
+    assert output["best"] == {"lr": 3} and f"/{output['app']}/" in output["logdir"]
+    assert output["here"] and f"/{output['app']}/" in output["begun"]
 
 
 # ---- trainings ------------------------------------------------------------------------------------------------
@@ -81,16 +81,16 @@ def test_hops_allreduce_runs_a_notebook_on_every_executor(house: House) -> None:
     folder = house.yard.project / "Jupyter"
     folder.mkdir(exist_ok=True)
     nbformat.write(book, folder / "horovod.ipynb")
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         from hops import allreduce as hops_allreduce
-        say(logdir=hops_allreduce.launch(spark, "Jupyter/horovod.ipynb", tensorboard=False))
+        emit(logdir=hops_allreduce.launch(spark, "Jupyter/horovod.ipynb", tensorboard=False))
     """)
-    shown = [Path(said["logdir"], f"rank={rank}", "stdout").read_text() for rank in range(2)]
+    shown = [Path(output["logdir"], f"rank={rank}", "stdout").read_text() for rank in range(2)]
     assert shown == ["0 2 True\n", "1 2 True\n"]
 
 
 def test_horovod_spark_run(house: House) -> None:
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         import horovod.spark, io
 
         def training(scale):
@@ -101,16 +101,16 @@ def test_horovod_spark_run(house: House) -> None:
             return float(hvd.allreduce(tf.constant(scale * hvd.rank()), op=hvd.Sum)), hvd.size()
 
         shown = io.StringIO()
-        say(ranks=horovod.spark.run(training, args=(2.0,), env={**os.environ, "COLOUR": "red"}, stdout=shown),
+        emit(ranks=horovod.spark.run(training, args=(2.0,), env={**os.environ, "COLOUR": "red"}, stdout=shown),
             parallelism=sc.defaultParallelism, shown=shown.getvalue())
     """)
-    assert said["ranks"] == [[12.0, 4]] * 4 and said["parallelism"] == 4
-    assert "rank 3 red True" in said["shown"] and "rank 3 red" not in house.notebook.shown
+    assert output["ranks"] == [[12.0, 4]] * 4 and output["parallelism"] == 4
+    assert "rank 3 red True" in output["shown"] and "rank 3 red" not in house.notebook.shown
 
 
 def test_horovod_keras_estimator_trains_on_parquet_files_and_predicts_on_executors(house: House) -> None:
     """y = 2 a + b, from a vector; nothing of the run is to be kept in the store."""
-    said = house.notebook.say(f"""
+    output = house.notebook.evaluate(f"""
         import keras
         import numpy as np
         from horovod.spark.common.store import LocalStore
@@ -129,22 +129,22 @@ def test_horovod_keras_estimator_trains_on_parquet_files_and_predicts_on_executo
                                    partitions_per_process=1)
         with prepare_data(2, store, frame, ["y"], ["x"], "held", partitions_per_process=1) as index:
             trained = estimator.fit_on_parquet({{estimator.optimizer: keras.optimizers.SGD(0.1)}}, dataset_idx=index)
-        say(history=trained.getHistory(), optimizer=estimator.getOptimizer(),
+        emit(history=trained.getHistory(), optimizer=estimator.getOptimizer(),
             steps=int(trained.getModel().optimizer.iterations), left=sorted(os.listdir({str(house.yard.project / "store")!r})))
     """)
-    losses = said["history"]["val_loss"]
-    assert said["steps"] == 8 * 5 and len(losses) == 8 and losses[-1] < losses[0]  # 100 rows to train on, 50 for each rank
-    assert said["left"] == ["intermediate_train_data", "intermediate_val_data", "runs"] and said["optimizer"] == "sgd"
-    said = house.notebook.say("""
+    losses = output["history"]["val_loss"]
+    assert output["steps"] == 8 * 5 and len(losses) == 8 and losses[-1] < losses[0]  # 100 rows to train on, 50 for each rank
+    assert output["left"] == ["intermediate_train_data", "intermediate_val_data", "runs"] and output["optimizer"] == "sgd"
+    output = house.notebook.evaluate("""
         found = trained.transform(frame).collect()
         expected = trained.getModel().predict(np.array([row.x for row in found]), verbose=0)[:, 0]
-        say(same=bool(np.allclose([row.y__output for row in found], expected, atol=1e-5)), rows=len(found))
+        emit(same=bool(np.allclose([row.y__output for row in found], expected, atol=1e-5)), rows=len(found))
     """)
-    assert said["same"] and said["rows"] == 126
+    assert output["same"] and output["rows"] == 126
 
 
 def test_horovod_spark_run_elastic_survives_a_rank(house: House) -> None:
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         def training(folder):
             import horovod.tensorflow.elastic as elastic
             import horovod.tensorflow as hvd
@@ -168,18 +168,18 @@ def test_horovod_spark_run_elastic_survives_a_rank(house: House) -> None:
 
             return train(state)
 
-        say(ranks=horovod.spark.run_elastic(training, args=(os.path.abspath("fell"),), num_proc=2, min_num_proc=1))
+        emit(ranks=horovod.spark.run_elastic(training, args=(os.path.abspath("fell"),), num_proc=2, min_num_proc=1))
     """)
-    assert said["ranks"] and set(said["ranks"]) == {10}
+    assert output["ranks"] and set(output["ranks"]) == {10}
 
 
 def resume_on_another_session(house: House, run: int) -> None:
-    said = house.notebook.say(f"""
+    output = house.notebook.evaluate(f"""
         spark = session(executor_instances="2", executor_memory="512m")
         sc = spark.sparkContext
-        say(state=experiment.resume({run}, spark=spark, tensorboard=False).state)
+        emit(state=experiment.resume({run}, spark=spark, tensorboard=False).state)
     """)
-    assert said["state"] == "done"
+    assert output["state"] == "done"
     house.check_patient(run, lost=4)
 
 
@@ -193,18 +193,18 @@ def test_an_executor_that_is_killed_loses_only_what_ran_on_it(house: House) -> N
     wait_for(lambda: house.count(run, "lost") == 2, "the trials of the executor are lost")
     house.wait_patient(run)  # with an agent on the executor that Spark has started in its place
     (house.yard.project / "gate-1").touch()
-    said = house.notebook.say(f"say(notes=experiment.attach({run}).notes)")
+    output = house.notebook.evaluate(f"emit(notes=experiment.attach({run}).notes)")
     house.check_patient(run, lost=2)
-    assert any(re.fullmatch(r"agent executor-(\d+)@\S+: executor \1 on \S+ was lost: .+", note) for note in said["notes"]), said
+    assert any(re.fullmatch(r"agent executor-(\d+)@\S+: executor \1 on \S+ was lost: .+", note) for note in output["notes"]), output
 
 
 def test_a_job_that_is_cancelled_in_spark_shows_as_that(house: House) -> None:
     run = house.begin_patient("gate-2")
-    house.notebook.say(f"sc.cancelJobGroup('hopyard-run-{run}-agent-1')")
+    house.notebook.evaluate(f"sc.cancelJobGroup('hopyard-run-{run}-agent-1')")
     wait_for(lambda: house.count(run, "lost") == 2, "the trials of its agent are lost")
     house.wait_patient(run)
     (house.yard.project / "gate-2").touch()
-    house.notebook.say(f"experiment.attach({run})")
+    house.notebook.evaluate(f"experiment.attach({run})")
     house.check_patient(run, lost=2)
     assert re.search(r"agent executor-\d+@\S+: Spark: Job \d+ cancelled", house.notes(run)), house.notes(run)
 
@@ -212,15 +212,15 @@ def test_a_job_that_is_cancelled_in_spark_shows_as_that(house: House) -> None:
 def test_a_run_that_is_stopped_leaves_no_job_in_spark(house: House) -> None:
     run = house.begin_patient("gate-never")
     jobs = "list(sc.statusTracker().getActiveJobsIds())"
-    assert len(house.notebook.say(f"say(jobs={jobs})")["jobs"]) == 2
+    assert len(house.notebook.evaluate(f"emit(jobs={jobs})")["jobs"]) == 2
     house.yard.run("stop", run)
-    wait_for(lambda: not house.notebook.say(f"say(jobs={jobs})")["jobs"], "its jobs are over")
+    wait_for(lambda: not house.notebook.evaluate(f"emit(jobs={jobs})")["jobs"], "its jobs are over")
     assert not house.agents() and len(house.executors()) == 2, "and its executors free for others"
 
 
 def test_a_run_whose_session_was_stopped_goes_on_with_another_one(house: House) -> None:
     run = house.begin_patient("gate-3")
-    house.notebook.say("spark.stop()")
+    house.notebook.evaluate("spark.stop()")
     wait_for(lambda: house.count(run, "lost") == 4, "its trials are lost")
     wait_for(lambda: not house.agents(), "its agents are gone")
     wait_for(lambda: "waiting" in house.yard.run("show", run).stdout.splitlines()[0], "it is not said to run")
@@ -256,12 +256,12 @@ def test_a_run_whose_driver_was_killed_goes_on(house: House) -> None:
     wait_for(lambda: not house.agents(), "its agents are gone")
     refused = house.yard.run("resume", run, rc=None)
     assert refused.returncode != 0 and f"experiment.resume({run}, spark=spark)" in refused.stderr, refused.stderr
-    said = house.notebook.say(f"""
-        say(error=failing(lambda: experiment.resume({run}, tensorboard=False)))
+    output = house.notebook.evaluate(f"""
+        emit(error=failing(lambda: experiment.resume({run}, tensorboard=False)))
         Path("gate-4").touch()
-        say(state=experiment.resume({run}, spark=spark, tensorboard=False).state)
+        emit(state=experiment.resume({run}, spark=spark, tensorboard=False).state)
     """)
-    assert f"run {run} used the executors of a SparkSession" in said["error"] and said["state"] == "done"
+    assert f"run {run} used the executors of a SparkSession" in output["error"] and output["state"] == "done"
     house.check_patient(run, lost=4)
 
 
@@ -275,9 +275,9 @@ def test_a_run_whose_process_was_killed_goes_on_with_another_one(house: House) -
 
 
 def test_a_limit_under_which_tensorflow_aborts_is_said(house: House) -> None:
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         spark.stop()
         spark = session(executor_instances="2", executor_memory="512m", executor_pyspark_memory="1g")
-        say(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": [1]}, spark=spark, tensorboard=False)))
+        emit(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": [1]}, spark=spark, tensorboard=False)))
     """)
-    assert "spark.executor.pyspark.memory limits its address space to 1024 MB" in said["error"]
+    assert "spark.executor.pyspark.memory limits its address space to 1024 MB" in output["error"]

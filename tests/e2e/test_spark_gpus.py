@@ -40,12 +40,12 @@ def holding(x, folder):
 
 def begin_holding(gpus, count, folder):
     os.mkdir(folder)
-    say(run=experiment.grid_search(holding, {"x": list(range(count)), "folder": [folder]}, gpus=gpus, spark=spark,
+    emit(run=experiment.grid_search(holding, {"x": list(range(count)), "folder": [folder]}, gpus=gpus, spark=spark,
                                    tensorboard=False, detach=True).run)
 
 def seen(gpus):
-    result = experiment.grid_search(lambda x: {"m": x, "sees": os.environ.get("CUDA_VISIBLE_DEVICES", "nothing said"),
-                                               "gpus": os.environ.get("HOPYARD_GPUS", "nothing said")},
+    result = experiment.grid_search(lambda x: {"m": x, "sees": os.environ.get("CUDA_VISIBLE_DEVICES", "unset"),
+                                               "gpus": os.environ.get("HOPYARD_GPUS", "unset")},
                                     {"x": [1]}, gpus=gpus, metric="m", spark=spark, tensorboard=False)
     return json.loads(Path(result.trials[0].logdir, "result.json").read_text())
 
@@ -73,14 +73,14 @@ class Devices:
 
     def __init__(self, house: House, seed: str) -> None:
         self.house, self.seed = house, seed
-        self.given: dict[str, list[str]] = house.notebook.say(TRIALS + "say(**addresses)")
+        self.given: dict[str, list[str]] = house.notebook.evaluate(TRIALS + "emit(**addresses)")
 
     def uuid(self, address: str) -> str:
         return f"GPU-{0xa0 + int(address):08x}-fake-{self.seed}"
 
     def begin(self, gpus: float, count: int, name: str) -> tuple[int, Path]:
         folder = self.house.yard.project / name
-        return int(self.house.notebook.say(f"begin_holding({gpus}, {count}, {str(folder)!r})")["run"]), folder
+        return int(self.house.notebook.evaluate(f"begin_holding({gpus}, {count}, {str(folder)!r})")["run"]), folder
 
     def wait_held(self, run: int, count: int) -> None:
         """Until so many trials wait at their agents for a device that another agent's trial has."""
@@ -102,8 +102,8 @@ class Devices:
         """So many have devices, and no more come until these let go."""
         wait_for(lambda: len(list(folder.glob("begin-*"))) == begun, f"{begun} trials have devices")
         (folder / "gate").touch()
-        said = self.house.notebook.say(f"say(states=[t.state for t in experiment.attach({run}).trials])")
-        assert set(said["states"]) == {"done"}, self.house.yard.trials(run)
+        output = self.house.notebook.evaluate(f"emit(states=[t.state for t in experiment.attach({run}).trials])")
+        assert set(output["states"]) == {"done"}, self.house.yard.trials(run)
 
     def check(self, run: int, folder: Path, share: float) -> dict[str, float]:
         """Whose device it was; at no time more of it than there is. The most of each that was promised at once."""
@@ -167,15 +167,15 @@ def test_shares_fill_a_device_over_executors(standalone: Devices) -> None:
 
 
 def test_more_than_an_executor_has_is_said(standalone: Devices) -> None:
-    said = standalone.house.notebook.say("say(error=failing(lambda: seen(2)))")
-    assert re.search("each trial needs 2 GPUs, but an executor has 1; lower gpus=", said["error"]), said
+    output = standalone.house.notebook.evaluate("emit(error=failing(lambda: seen(2)))")
+    assert re.search("each trial needs 2 GPUs, but an executor has 1; lower gpus=", output["error"]), output
 
 
 def test_who_wants_none_sees_none_and_who_says_nothing_what_spark_gave(standalone: Devices) -> None:
     """A parameter server wants none."""
-    said = standalone.house.notebook.say("say(none=seen(0), any=seen(None))")
-    assert said["none"]["sees"] == "" and said["none"]["gpus"] == "0"
-    assert said["any"]["sees"] in "01" and said["any"]["gpus"] == "nothing said"
+    output = standalone.house.notebook.evaluate("emit(none=seen(0), any=seen(None))")
+    assert output["none"]["sees"] == "" and output["none"]["gpus"] == "0"
+    assert output["any"]["sees"] in "01" and output["any"]["gpus"] == "unset"
 
 
 # ---- YARN: all four executors have device 0 --------------------------------------------------------------------

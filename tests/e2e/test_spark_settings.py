@@ -43,7 +43,7 @@ def most_at_once(count, expected, **settings):
     os.mkdir(here)
     space = {"x": list(range(count)), "here": [here], "expected": [expected]}
     result = experiment.grid_search(crowd, space, tensorboard=False, **settings)
-    say(run=result.run, states=sorted({t.state for t in result.trials}))
+    emit(run=result.run, states=sorted({t.state for t in result.trials}))
     return max(t.metric for t in result.trials)
 """
 
@@ -51,7 +51,7 @@ def most_at_once(count, expected, **settings):
 @pytest.fixture(scope="module")
 def house(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     with opened(spark_cluster, "spark", tmp_path_factory.mktemp("house")) as house:
-        house.notebook.say("import hopyard.spark" + CROWD)
+        house.notebook.evaluate("import hopyard.spark" + CROWD)
         yield house
 
 
@@ -64,19 +64,19 @@ def on_master(cluster: dict[str, Any]) -> list[dict[str, Any]]:
 def test_a_session_is_made_of_arguments_properties_and_the_projects_file(house: House, spark_cluster: dict[str, Any]) -> None:
     (house.yard.project / "hopyard.toml").write_text(
         "[spark]\nexecutors = 7\nparallel = 3\nexecutor-memory = 600\nparameter-servers = 2\n")
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         stop()
         spark = hopyard.spark.session(executors=2, conf={"spark.hopyard.executor.memory": "512"})
         from hops import util
         conf = spark.sparkContext.getConf()
-        say(instances=conf.get("spark.executor.instances"), memory=conf.get("spark.executor.memory"),
+        emit(instances=conf.get("spark.executor.instances"), memory=conf.get("spark.executor.memory"),
             executors=util.num_executors(spark), servers=util.num_param_servers(spark), most=most_at_once(5, 3, spark=spark),
             fewer=most_at_once(4, 2, spark=spark, parallel=2), again=failing(lambda: hopyard.spark.session()))
     """)
-    assert said["instances"] == "2" and said["memory"] == "512m", "the argument, and our property, before the file"
-    assert said["executors"] == 2 and said["servers"] == 2 and said["most"] == 3, "the file, where nobody else says it"
-    assert said["fewer"] == 2, "the call's own argument"
-    assert "already has a SparkSession" in said["again"]
+    assert output["instances"] == "2" and output["memory"] == "512m", "the argument, and our property, before the file"
+    assert output["executors"] == 2 and output["servers"] == 2 and output["most"] == 3, "the file, where nobody else says it"
+    assert output["fewer"] == 2, "the call's own argument"
+    assert "already has a SparkSession" in output["again"]
     [application] = on_master(spark_cluster)
     assert application["memoryperexecutor"] == 512
     (house.yard.project / "hopyard.toml").unlink()
@@ -84,75 +84,75 @@ def test_a_session_is_made_of_arguments_properties_and_the_projects_file(house: 
 
 def test_executors_that_come_late_are_used(house: House) -> None:
     """Nobody says how many there are to be, and at the call there may be none."""
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         stop()
         spark = session(executor_memory="512m")
-        say(most=most_at_once(8, 4, spark=spark))
+        emit(most=most_at_once(8, 4, spark=spark))
         def rank():
             import hopyard.collective as hvd
             hvd.init()
             return hvd.size()
-        say(ranks=allreduce.run(rank, np=4, spark=spark, tensorboard=False),
+        emit(ranks=allreduce.run(rank, np=4, spark=spark, tensorboard=False),
             error=failing(lambda: allreduce.run(rank, np=6, spark=spark, tensorboard=False)))
     """)
-    assert said["most"] == 4 and said["ranks"] == [4] * 4
-    assert "6 ranks need 6 slots, but there are 4; lower np= to 4, or add executors" in said["error"]
-    assert said["error"].endswith(", spark=spark)")
+    assert output["most"] == 4 and output["ranks"] == [4] * 4
+    assert "6 ranks need 6 slots, but there are 4; lower np= to 4, or add executors" in output["error"]
+    assert output["error"].endswith(", spark=spark)")
 
 
 def test_a_setting_that_makes_no_sense_is_said_before_there_is_a_run(house: House) -> None:
     (house.yard.project / "hopyard.toml").write_text("[spark]\nparallel = 'many'\n")
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         spark = spark or session(executor_memory="512m")
-        say(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": [1]}, spark=spark, name="senseless", tensorboard=False)))
+        emit(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": [1]}, spark=spark, name="senseless", tensorboard=False)))
     """)
-    assert said["error"].endswith("hopyard.toml: parallel in [spark] is 'many', which is not a number")
+    assert output["error"].endswith("hopyard.toml: parallel in [spark] is 'many', which is not a number")
     assert not house.yard.rows("SELECT id FROM runs WHERE name = 'senseless'")
     (house.yard.project / "hopyard.toml").unlink()
 
 
 def test_no_more_agents_are_asked_for_than_there_are_trials(house: House) -> None:
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         spark = spark or session(executor_memory="512m")
         most_at_once(1, 1, spark=spark)
     """)
-    run = said["run"]
-    jobs = house.notebook.say(f"""
-        say(jobs=[len(spark.sparkContext.statusTracker().getJobIdsForGroup(f"hopyard-run-{run}-agent-{{n}}")) for n in (1, 2, 3)])
+    run = output["run"]
+    jobs = house.notebook.evaluate(f"""
+        emit(jobs=[len(spark.sparkContext.statusTracker().getJobIdsForGroup(f"hopyard-run-{run}-agent-{{n}}")) for n in (1, 2, 3)])
     """)["jobs"]
     assert jobs == [1, 0, 0], "each is a job in a group of its own"
 
 
 def test_an_executor_that_never_comes_hides_no_shortage(house: House) -> None:
     """Three are asked for, and two can be had: nobody waits for the third to be told what neither of them can do."""
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         stop()
         spark = session(executor_memory="512m", executor_instances="3")
-        say(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": list(range(8))}, gpus=1, spark=spark, tensorboard=False)))
+        emit(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": list(range(8))}, gpus=1, spark=spark, tensorboard=False)))
 
         def rank():
             import hopyard.collective as hvd
             hvd.init()
             return hvd.size()
-        say(ranks=allreduce.run(rank, np=6, min_np=2, max_np=6, spark=spark, tensorboard=False))
+        emit(ranks=allreduce.run(rank, np=6, min_np=2, max_np=6, spark=spark, tensorboard=False))
     """)
-    assert "each trial needs 1 GPU, but executors have no GPU" in said["error"], said["error"]
-    assert said["ranks"] == [4] * 4, "elastic, it begins with those for whom there is room"
+    assert "each trial needs 1 GPU, but executors have no GPU" in output["error"], output["error"]
+    assert output["ranks"] == [4] * 4, "elastic, it begins with those for whom there is room"
 
 
 def test_executors_come_and_go_with_dynamic_allocation(house: House) -> None:
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         stop()
         spark = session(executor_memory="512m", executor_cores="1", dynamicAllocation_enabled="true",
                         dynamicAllocation_shuffleTracking_enabled="true", dynamicAllocation_executorIdleTimeout="1s")
-        say(most=most_at_once(3, 3, spark=spark))
+        emit(most=most_at_once(3, 3, spark=spark))
     """)
-    assert said["states"] == ["done"] and said["most"] == 3
+    assert output["states"] == ["done"] and output["most"] == 3
     wait_for(lambda: not house.executors(), "idle executors are given back")
 
 
 def test_the_run_has_a_session_of_its_own_with_what_was_said(house: House, spark_cluster: dict[str, Any]) -> None:
-    house.notebook.say("stop()\nspark = None")
+    house.notebook.evaluate("stop()\nspark = None")
     (house.yard.project / "hopyard.toml").write_text("[spark]\nparallel = 1\n")
     gate = house.yard.project / "gate"
     env = {**house.env, "HOPYARD_PYTHON": sys.executable}
@@ -173,7 +173,7 @@ def test_the_run_has_a_session_of_its_own_with_what_was_said(house: House, spark
 
 def test_sparks_progress_bar_does_not_get_into_the_table(house: House) -> None:
     """It writes to the terminal of the session's program every half a second, as long as a job runs."""
-    house.notebook.say("stop()\nspark = None")
+    house.notebook.evaluate("stop()\nspark = None")
     code = """
 import time
 from hopyard import experiment
@@ -225,11 +225,11 @@ spark.stop()
 def test_trials_are_given_what_a_container_has_beside_its_jvm(yarn_cluster: dict[str, Any],
                                                              tmp_path_factory: pytest.TempPathFactory) -> None:
     with opened(yarn_cluster, "yarn", tmp_path_factory.mktemp("yarn-house")) as house:
-        said = house.notebook.say(CROWD + """
+        output = house.notebook.evaluate(CROWD + """
 spark = session(**{"executor.memoryOverhead": "700m", "executor_instances": "1", "executor_cores": "4"})
-say(most=most_at_once(4, 2, spark=spark, memory="300M"),
+emit(most=most_at_once(4, 2, spark=spark, memory="300M"),
     error=failing(lambda: most_at_once(1, 1, spark=spark, memory="2G")))
 """)
-    assert said["most"] == 2, "700 MB are for two of them, though there are four cores"
-    assert "a trial needs 2.0 GB of memory, but no executor has more than 700.0 MB" in said["error"], said["error"]
-    assert "spark.executor.memoryOverhead" in said["error"]
+    assert output["most"] == 2, "700 MB are for two of them, though there are four cores"
+    assert "a trial needs 2.0 GB of memory, but no executor has more than 700.0 MB" in output["error"], output["error"]
+    assert "spark.executor.memoryOverhead" in output["error"]

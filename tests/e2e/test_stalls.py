@@ -81,8 +81,8 @@ def test_a_store_that_is_locked_for_longer_than_the_lease_costs_no_trial(yard: Y
             assert yard.process("agent") and p.poll() is None
             time.sleep(0.5)
         assert [t["state"] for t in yard.trials()] == ["running"] * 2, "nothing was committed"
-    said = finish(p)
-    assert "the run is waiting: the store does not respond" in said and "the run continues" in said, said
+    output = finish(p)
+    assert "the run is waiting: the store does not respond" in output and "the run continues" in output, output
     all_done_at_once(yard, 6)
 
 
@@ -162,8 +162,8 @@ def test_an_interrupted_run_reports_no_more_than_the_store_has(yard: Yard) -> No
     wait_for(lambda: len([a for a in yard.attempts() if a["state"] == "running"]) == 2, "two trials run")
     with locked(yard):
         open_gate(yard)
-        said = finish(p, rc=1)
-    assert "2 done" not in said and "best" not in said, said
+        output = finish(p, rc=1)
+    assert "2 done" not in output and "best" not in output, output
     yard.wait_idle()
     assert "running" in {t["state"] for t in yard.trials()}  # the commit that was under way may have come through
     yard.run("resume", "1")
@@ -179,8 +179,8 @@ def test_a_run_goes_on_by_itself_when_its_disk_has_room_again(yard: Yard, small_
     time.sleep(2)  # and goes on waiting
     assert p.poll() is None
     ballast.unlink()
-    said = finish(p)
-    assert "the run is waiting: disk full" in said and "the run continues" in said, said
+    output = finish(p)
+    assert "the run is waiting: disk full" in output and "the run continues" in output, output
     all_done_at_once(yard, 6)
 
 
@@ -202,8 +202,8 @@ def test_a_disk_that_stays_full_interrupts_the_run_and_resume_completes_it(yard:
     wait_for(lambda: len([a for a in yard.attempts() if a["state"] == "running"]) == 2, "two trials run")
     ballast = fill(small_disk)
     open_gate(yard)
-    said = finish(p, rc=1)
-    assert "disk full" in said and "`hopyard resume 1` continues the run" in said, said
+    output = finish(p, rc=1)
+    assert "disk full" in output and "`hopyard resume 1` continues the run" in output, output
     yard.wait_idle()
     ballast.unlink()
     yard.run("resume", "1")
@@ -237,5 +237,5 @@ def test_a_store_that_vanishes_in_mid_run_is_noticed_before_success_is_reported(
             else:
                 path.unlink()
     open_gate(yard)
-    said = finish(p, rc=1)
-    assert "was deleted or replaced" in said, said
+    output = finish(p, rc=1)
+    assert "was deleted or replaced" in output, output

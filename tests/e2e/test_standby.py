@@ -28,16 +28,16 @@ word = "first"
 @pytest.fixture
 def kernel(yard: Yard) -> Iterator[Notebook]:
     notebook = Notebook(yard, {}, head=PLAIN)
-    notebook.say(CELL)
+    notebook.evaluate(CELL)
     yield notebook
     notebook.close()
     wait_for(lambda: not yard.processes("hopyard agent|_trial --serve"), "all of it has ended")
     assert not sockets(yard)
 
 
-def agent_of(kernel: Notebook, code: str = "say(printed=run())") -> int:
+def agent_of(kernel: Notebook, code: str = "emit(printed=run())") -> int:
     """Runs two trials; the agent that they were children of."""
-    printed = kernel.say(code)["printed"]
+    printed = kernel.evaluate(code)["printed"]
     assert printed[0][0] == printed[1][0]
     return int(printed[0][0])
 
@@ -64,18 +64,18 @@ def parent_of(pid: int) -> int:
 
 
 def test_the_next_run_has_the_same_agent_and_its_own_function_and_environment(yard: Yard, kernel: Notebook) -> None:
-    said = kernel.say("""
+    output = kernel.evaluate("""
         os.environ["COLOUR"], os.environ["SIZE"] = "red", "7"
         first = run()
         os.environ["COLOUR"] = "blue"
         del os.environ["SIZE"]
         word = "second"
-        say(first=first, second=run(), third=experiment.grid_search(lambda x: x * 10, {"x": [3]}, tensorboard=False).best.metric)
+        emit(first=first, second=run(), third=experiment.grid_search(lambda x: x * 10, {"x": [3]}, tensorboard=False).best.metric)
     """)
-    agent = said["first"][0][0]
-    assert said["first"] == [[agent, "red", "7", "first"]] * 2
-    assert said["second"] == [[agent, "blue", "None", "second"]] * 2
-    assert said["third"] == 30
+    agent = output["first"][0][0]
+    assert output["first"] == [[agent, "red", "7", "first"]] * 2
+    assert output["second"] == [[agent, "blue", "None", "second"]] * 2
+    assert output["third"] == 30
     before = server(yard)
     assert agent_of(kernel) == int(agent) and server(yard) == before
 
@@ -97,7 +97,7 @@ def test_it_is_used_again_only_if_a_new_one_would_be_the_same(yard: Yard, kernel
     second = agent_of(kernel, f"{change}\nsay(printed=run(training))")
     assert first != second
     wait_for(lambda: first not in yard.processes("hopyard agent"), "the first one has ended")
-    assert agent_of(kernel, "say(printed=run(training))") == second
+    assert agent_of(kernel, "emit(printed=run(training))") == second
 
 
 def test_it_ends_with_its_client_however_that_ends(yard: Yard, kernel: Notebook) -> None:
@@ -110,7 +110,7 @@ def test_it_ends_with_its_client_however_that_ends(yard: Yard, kernel: Notebook)
 
 def test_it_ends_after_a_while(yard: Yard) -> None:
     notebook = Notebook(yard, {"HOPYARD_TEST_STANDBY_MS": "200"}, head=PLAIN)
-    notebook.say(CELL)
+    notebook.evaluate(CELL)
     agent = agent_of(notebook)
     wait_for(lambda: agent not in yard.processes("hopyard agent") and not yard.processes("_trial"), "it has ended by itself")
     assert agent_of(notebook) != agent, "a new one is started"
@@ -119,7 +119,7 @@ def test_it_ends_after_a_while(yard: Yard) -> None:
 
 def test_one_that_is_too_large_does_not_wait(yard: Yard) -> None:
     notebook = Notebook(yard, {"HOPYARD_TEST_STANDBY_BYTES": "1000000"}, head=PLAIN)
-    notebook.say(CELL)
+    notebook.evaluate(CELL)
     agent_of(notebook)
     wait_for(lambda: not yard.processes("hopyard agent|_trial --serve"), "all of it has ended")
     assert not sockets(yard)
@@ -129,8 +129,8 @@ def test_one_that_is_too_large_does_not_wait(yard: Yard) -> None:
 def test_gc_shows_it_and_ends_it_if_told(yard: Yard, kernel: Notebook) -> None:
     agent = agent_of(kernel)
     wait_for(lambda: is_on_standby(yard, agent), "it waits")
-    said = yard.run("gc").stdout
-    assert f"process {agent}, for process {kernel.process.pid}" in said and "nothing to clean up" in said
+    output = yard.run("gc").stdout
+    assert f"process {agent}, for process {kernel.process.pid}" in output and "nothing to clean up" in output
     assert is_on_standby(yard, agent), "without --all it is left alone"
     assert f"would stop an agent on standby for its client's next run: process {agent}" in yard.run("gc", "--all", "--dry-run").stdout
     assert f"stopped an agent on standby for its client's next run: process {agent}" in yard.run("gc", "--all").stdout
@@ -148,14 +148,14 @@ def patient(x):
     return x
 
 gate = {gate!r}
-say(run=experiment.grid_search(patient, {{"x": [1, 2]}}, parallel=1, tensorboard=False, detach=True).run)
+emit(run=experiment.grid_search(patient, {{"x": [1, 2]}}, parallel=1, tensorboard=False, detach=True).run)
 """
 
 
 def begin_patient(yard: Yard, kernel: Notebook) -> tuple[Path, int]:
     """A run whose agent was on standby, and whose first trial runs: what lets it go on, and the agent."""
     agent, gate = agent_of(kernel), yard.project / "gate"
-    kernel.say(PATIENT.format(gate=str(gate)))
+    kernel.evaluate(PATIENT.format(gate=str(gate)))
     started = Path(f"{gate}.pids")
     wait_for(lambda: started.exists() and started.read_text() == f"{agent}\n", "the same agent runs the first trial")
     return gate, agent
@@ -183,6 +183,6 @@ def test_one_that_was_taken_over_and_is_killed_is_replaced(yard: Yard, kernel: N
 
 def test_two_runs_at_a_time_have_an_agent_each(yard: Yard, kernel: Notebook) -> None:
     gate, agent = begin_patient(yard, kernel)
-    assert agent_of(kernel, "say(printed=run(oversubscribe=True))") != agent
+    assert agent_of(kernel, "emit(printed=run(oversubscribe=True))") != agent
     gate.touch()
     wait_for(lambda: yard.state(2) == "done", "the first one ends")

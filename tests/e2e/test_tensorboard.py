@@ -157,8 +157,8 @@ def test_a_run_started_with_it_ends_it(yard: Yard) -> None:
 
 def test_a_detached_run_has_one_that_ends_with_its_driver(yard: Yard) -> None:
     yard.env["HOPYARD_PYTHON"] = sys.executable
-    said = yard.run("run", "--tensorboard", "--detach", "--", "sleep", 1000).stdout
-    assert re.match(r"tensorboard http://127\.0\.0\.1:\d+/\nrun 1 continues", said), said
+    output = yard.run("run", "--tensorboard", "--detach", "--", "sleep", 1000).stdout
+    assert re.match(r"tensorboard http://127\.0\.0\.1:\d+/\nrun 1 continues", output), output
     wait_for(lambda: yard.processes(VIEWER), "it starts")
     yard.run("stop")
     wait_gone(yard)
@@ -281,8 +281,8 @@ def test_a_functions_run_is_shown_with_its_own_python(yard: Yard) -> None:
     yard.script("python", 'echo "$@" >&2; exit 5\n')
     (yard.project / "bundle").write_text('{"name": "training"}\n')
     yard.run("run", "--function", "bundle", "--", "./python", "-m", "trial", rc=1)
-    said = yard.run("tensorboard", 1, rc=1, cwd=yard.runtime).stderr
-    assert f"could not start ({yard.project}/./python, exit status 5): -m tensorboard.main" in said, said
+    output = yard.run("tensorboard", 1, rc=1, cwd=yard.runtime).stderr
+    assert f"could not start ({yard.project}/./python, exit status 5): -m tensorboard.main" in output, output
     yard.wait_idle()
 
 
@@ -291,14 +291,14 @@ def test_a_number_is_a_run_and_a_name_is_a_folder_where_there_is_one(yard: Yard)
     yard.run("run", "--name", "digits", "--", "true")
     logdir = str(yard.logdir())
     for word in ("digits", "1"):
-        said = yard.run("tensorboard", word, rc=1).stderr
-        assert f"could not start ({python}, exit status 5): -m tensorboard.main --logdir {logdir} " in said, said
+        output = yard.run("tensorboard", word, rc=1).stderr
+        assert f"could not start ({python}, exit status 5): -m tensorboard.main --logdir {logdir} " in output, output
     for name in ("digits", "1"):
         (yard.project / name).mkdir()
-    said = yard.run("tensorboard", "1", rc=1).stderr
-    assert f"--logdir {logdir} " in said, "programs rely on numbers"
-    said = yard.run("tensorboard", "digits", rc=1).stderr
-    assert f"--logdir {yard.project}/digits " in said and "for the run of that name, use: hopyard tensorboard 1" in said, said
+    output = yard.run("tensorboard", "1", rc=1).stderr
+    assert f"--logdir {logdir} " in output, "programs rely on numbers"
+    output = yard.run("tensorboard", "digits", rc=1).stderr
+    assert f"--logdir {yard.project}/digits " in output and "for the run of that name, use: hopyard tensorboard 1" in output, output
     yard.wait_idle()
 
 

@@ -133,9 +133,9 @@ def test_gc_says_what_it_would_do_and_asks(yard: Yard, terminal: Terminal) -> No
     wait_for(lambda: not yard.processes("hopyard"), "they are gone")
     (ours,), (theirs,) = yard.processes("^sleep 1000"), yard.processes("^sleep 2000")
 
-    said = yard.run("gc", "--dry-run", "--project", other).stdout
-    assert f"would kill a process that an agent has left behind: process {theirs}\n" in said and f"process {ours}" not in said
-    assert "of other projects not touched: `hopyard gc --all`" in said
+    output = yard.run("gc", "--dry-run", "--project", other).stdout
+    assert f"would kill a process that an agent has left behind: process {theirs}\n" in output and f"process {ours}" not in output
+    assert "of other projects not touched: `hopyard gc --all`" in output
 
     terminal.type("gc", "--project", other)
     screen = terminal.see(r"Continue\? \[y/N\]")

@@ -16,8 +16,8 @@ from test_experiment import Lab
 PROGRAMS = Path(__file__).absolute().parent / "tfos"
 
 
-def without_sparks(said: str) -> str:
-    return "".join(line for line in said.splitlines(keepends=True) if " INFO " not in line)
+def without_sparks(output: str) -> str:
+    return "".join(line for line in output.splitlines(keepends=True) if " INFO " not in line)
 
 
 class Submit:
@@ -39,9 +39,9 @@ class Submit:
 
     def run(self, program: str, *args: str, rc: int = 0, **env: str) -> str:
         process = self.start(program, *args, **env)
-        said, _ = process.communicate(timeout=240)
-        assert process.returncode == rc, f"{said[-4000:]}\n{self.yard.driver_log()}"
-        return without_sparks(said)
+        output, _ = process.communicate(timeout=240)
+        assert process.returncode == rc, f"{output[-4000:]}\n{self.yard.driver_log()}"
+        return without_sparks(output)
 
 
 @pytest.fixture(scope="module")
@@ -93,11 +93,11 @@ def test_nodes_that_are_fed_train_a_model(submit: Submit) -> None:
 
 def test_keras_3_under_a_strategy_of_several_workers_is_explained_once(submit: Submit) -> None:
     """And not by a page of PerReplica values."""
-    said = submit.run("digits_spark.py", "--cluster_size", "2", rc=1)
+    output = submit.run("digits_spark.py", "--cluster_size", "2", rc=1)
     told = "Keras 3 cannot fit() under MultiWorkerMirroredStrategy on several workers: set TF_USE_LEGACY_KERAS=1"
-    assert said.count(told) == 2, f"in a sentence, and in the traceback below it: {said}"
-    assert "docs/tensorflowonspark.md" in said and "PerReplica" not in said and " ERROR " not in said, said
-    assert "resume" not in said, "rows were fed: it cannot be resumed"
+    assert output.count(told) == 2, f"in a sentence, and in the traceback below it: {output}"
+    assert "docs/tensorflowonspark.md" in output and "PerReplica" not in output and " ERROR " not in output, output
+    assert "resume" not in output, "rows were fed: it cannot be resumed"
 
 
 # ---- a stream --------------------------------------------------------------------------------------------------
@@ -132,19 +132,19 @@ def test_what_arrives_in_a_folder_is_fed(stream: Submit, digits: Path) -> None:
         arrive(stream.digits, "first", text)
         wait_for(lambda: len(found()) > len(labels) - 2 * 10, "rows are fed, but for those of a batch that is not full")
         stream.yard.run("stop", "--feed", "1")
-        said, _ = program.communicate(timeout=120)
+        output, _ = program.communicate(timeout=120)
     finally:
         program.kill()
-    assert program.returncode == 0 and found() == labels, said[-4000:]
+    assert program.returncode == 0 and found() == labels, output[-4000:]
 
 
 def test_a_node_that_fails_under_a_stream_is_told_at_once(stream: Submit) -> None:
     """Though no batch comes for an hour."""
     program = stream.start("digits_streaming.py", "--cluster_size", "2", "--interval", "3600", "--fail")
     try:
-        said, _ = program.communicate(timeout=120)
+        output, _ = program.communicate(timeout=120)
     finally:
         program.kill()
-    assert program.returncode == 1, said[-4000:]
-    assert said.count("ValueError: the model does not converge") == 2, "in a sentence, and in the traceback below it"
-    assert "resume" not in said and said.count("Traceback") == 2, said[-4000:]
+    assert program.returncode == 1, output[-4000:]
+    assert output.count("ValueError: the model does not converge") == 2, "in a sentence, and in the traceback below it"
+    assert "resume" not in output and output.count("Traceback") == 2, output[-4000:]

@@ -126,8 +126,8 @@ def test_several_gpus_on_a_machine_without_any(yard: Yard) -> None:
     assert [re.sub(r"[\d.]+$", "N", line) for line in tour.printed(4)] == [
         "{'learning_rate': 0.01} with 0 GPUs came to N", "{'learning_rate': 0.001} with 0 GPUs came to N"]
     for t in yard.trials():
-        said = Path(yard.logdir(), t["dir"], "stdout").read_text().splitlines()
-        assert said[0] == "0 GPUs leased, 1 replicas" and t["value"] > 0.5
+        output = Path(yard.logdir(), t["dir"], "stdout").read_text().splitlines()
+        assert output[0] == "0 GPUs leased, 1 replicas" and t["value"] > 0.5
 
 
 def test_several_gpus_are_leased_where_there_are_some(gpus: Yard) -> None:

@@ -36,10 +36,10 @@ def test_all_ranks_run_at_the_same_time_however_few_cores_there_are(yard: Yard) 
 def test_a_failed_rank_is_named_with_its_last_lines(yard: Yard) -> None:
     yard.script("work", 'echo working\n[ "$HOROVOD_RANK" = 1 ] || exit 0\necho "no data" >&2\nexit 3\n')
     p = yard.run("train", "-np", 3, "--name", "wine", "./work", rc=1)
-    said = p.stderr.splitlines()
-    at = next(i for i, line in enumerate(said) if re.search(r"rank 1 on .* ended with exit status 3", line))
-    assert said[at + 1] == "      no data", p.stderr
-    assert re.match(r"run 1 failed: 2 done, 1 failed in ", said[at + 2]), p.stderr
+    output = p.stderr.splitlines()
+    at = next(i for i, line in enumerate(output) if re.search(r"rank 1 on .* ended with exit status 3", line))
+    assert output[at + 1] == "      no data", p.stderr
+    assert re.match(r"run 1 failed: 2 done, 1 failed in ", output[at + 2]), p.stderr
     assert yard.state() == "failed"
 
 
@@ -101,8 +101,8 @@ def test_outputs_are_found_where_horovodrun_has_them(yard: Yard) -> None:
 
 
 def test_ranks_share_the_cores_unless_they_are_told_how(yard: Yard) -> None:
-    said = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
-    yard.env = {k: v for k, v in yard.env.items() if k not in said}
+    output = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
+    yard.env = {k: v for k, v in yard.env.items() if k not in output}
     print_it = ("train", "-np", 2, "sh", "-c", "echo threads=$TF_NUM_INTRAOP_THREADS ops=$TF_NUM_INTEROP_THREADS")
     each = max(1, len(os.sched_getaffinity(0)) // 2)
     assert set(yard.run(*print_it).stdout.splitlines()) == {f"[{i}] threads={each} ops={each}" for i in range(2)}
@@ -116,8 +116,8 @@ def test_ranks_keep_to_their_share_of_the_cores_where_it_is_an_even_one(yard: Ya
     python = "import os; print(*sorted(os.sched_getaffinity(0)), os.environ.get('HOPYARD_CORES'))"
 
     def cores(*options: object) -> list[tuple[set[int], str]]:
-        said = yard.run("train", *options, sys.executable, "-c", python, env={"HOPYARD_BIND_TO": ""}).stdout
-        words = [line.split()[1:] for line in sorted(said.splitlines())]
+        output = yard.run("train", *options, sys.executable, "-c", python, env={"HOPYARD_BIND_TO": ""}).stdout
+        words = [line.split()[1:] for line in sorted(output.splitlines())]
         return [({int(core) for core in each[:-1]}, each[-1]) for each in words]
 
     ranks = max(2, len(all_cores))
@@ -140,8 +140,8 @@ def test_an_interrupt_in_a_pipe_stops_the_training(yard: Yard) -> None:
     p = yard.start("train", "-np", 2, "sh", "-c", "echo begun; exec sleep 1000")
     assert p.stdout and p.stdout.readline().endswith("begun\n")
     p.send_signal(signal.SIGINT)
-    _, said = p.communicate(timeout=60)
-    assert p.returncode == 130 and "run 1 stopped: 0 done, 2 stopped in " in said
+    _, output = p.communicate(timeout=60)
+    assert p.returncode == 130 and "run 1 stopped: 0 done, 2 stopped in " in output
     yard.wait_idle()
 
 

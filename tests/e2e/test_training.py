@@ -12,7 +12,7 @@ from typing import Any, Iterator
 import pytest
 from conftest import Yard, wait_for
 from hosts import Hosts, hosts_of, kill
-from test_agents import said
+from test_agents import output_of
 
 RANK = Path(__file__).parent / "rank.py"
 
@@ -294,7 +294,7 @@ def test_a_machine_that_joins_gets_more_ranks(yard: Yard) -> None:
     assert len(yard.trials()) == 3 and {a["agent"] for a in yard.attempts()} == {"local", "extra"}
     wait_for(lambda: rosters(yard, 1) and rosters(yard, 1)[-1]["size"] == "3", "they have it, too")
     agent.terminate()
-    said(agent)
+    output_of(agent)
     wait_for(lambda: rosters(yard, 0)[-1]["size"] == "1", "and it goes on without them")
     yard.run("stop", "1")
 
