@@ -43,7 +43,7 @@ def control(action: str, part: str, state: Path, *options: str) -> subprocess.Co
                           stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
 
 
-def mend(part: str, cluster: dict[str, Any]) -> None:
+def repair(part: str, cluster: dict[str, Any]) -> None:
     """Starts again whatever a test has killed before."""
     again = control("start", part, cluster["state"])
     assert again.returncode == 0, again.stderr
@@ -146,7 +146,7 @@ class Session:
 
 def sessions(part: str, cluster: dict[str, Any], folder: Path) -> Iterator[Session]:
     """A session on a whole cluster, whatever a test has killed before; afterwards nothing of it runs there."""
-    mend(part, cluster)
+    repair(part, cluster)
     session = Session(part, cluster, folder)
     try:
         yield session

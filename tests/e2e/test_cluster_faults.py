@@ -110,28 +110,28 @@ def press_kill(page: str, job: int) -> None:
 
 
 def test_a_job_that_is_killed_on_sparks_page_shows_as_that(standalone: House) -> None:
-    run = standalone.begin_patient("page")
+    run = standalone.start_gated_run("page")
     output = standalone.notebook.evaluate(f"""
         [job] = sc.statusTracker().getJobIdsForGroup("hopyard-run-{run}-agent-1")
         emit(page=sc.uiWebUrl, job=job)
     """)
     press_kill(output["page"], output["job"])
     wait_for(lambda: standalone.count(run, "lost") == 2, "the trials of its agent are lost")
-    standalone.wait_patient(run)
+    standalone.wait_for_gated_run(run)
     shown = finish(standalone, run, "page")
-    standalone.check_patient(run, lost=2)
+    standalone.check_gated_run(run, lost=2)
     assert re.search(rf"agent executor-\d+@\S+: Spark: Job {output['job']} cancelled killed via Web UI", shown), shown
 
 
 def test_a_worker_that_is_killed_loses_only_what_ran_on_it(standalone: House) -> None:
     """Nobody starts another executor now: the one that is left does all that is left."""
-    run = standalone.begin_patient("worker")
+    run = standalone.start_gated_run("worker")
     worker, _ = standalone.on_cluster(r"deploy\.worker\.Worker")
     os.kill(worker, signal.SIGKILL)
     wait_for(lambda: standalone.count(run, "lost") == 2, "the trials of its executor are lost")
     wait_for(lambda: len(standalone.executors()) == 1, "its executor has ended")
     shown = finish(standalone, run, "worker")
-    standalone.check_patient(run, lost=2)
+    standalone.check_gated_run(run, lost=2)
     assert re.search(r"agent executor-(\d+)@\S+: executor \1 on \S+ was lost: worker lost", shown), shown
 
 
@@ -183,7 +183,7 @@ def test_a_container_that_yarn_ends_for_its_memory_is_reported_in_its_words(yarn
 
 
 def test_a_run_on_yarn_whose_driver_was_killed_goes_on_with_another_session(yarn: House) -> None:
-    run = yarn.begin_patient("driver")
+    run = yarn.start_gated_run("driver")
     os.kill(yarn.yard.process("driver"), signal.SIGKILL)
     wait_for(lambda: not yarn.on_cluster(r"hopyard agent\b|-m hopyard\._trial"), "its agents and trials are gone")
     (yarn.yard.project / "driver").touch()
@@ -192,7 +192,7 @@ def test_a_run_on_yarn_whose_driver_was_killed_goes_on_with_another_session(yarn
 
 
 def test_a_run_on_yarn_whose_process_was_killed_goes_on_with_another_one(yarn: House) -> None:
-    run = yarn.begin_patient("process")
+    run = yarn.start_gated_run("process")
     yarn.notebook.kill()
     wait_for(lambda: yarn.count(run, "lost") == 4, "its trials are lost")
     wait_for(lambda: not yarn.executors(), "its executors are gone")
@@ -205,7 +205,7 @@ def resume_on_another_session(house: House, run: int) -> None:
     begin_session(house, CONTAINERS)
     output = house.notebook.evaluate(f"emit(state=experiment.resume({run}, spark=spark, tensorboard=False).state)")
     assert output["state"] == "done"
-    house.check_patient(run, lost=4)
+    house.check_gated_run(run, lost=4)
 
 
 def node_of(container: int) -> str:
@@ -222,7 +222,7 @@ def manager_of(house: House, node: str) -> int:
 
 def test_a_nodemanager_that_is_killed_loses_only_what_ran_on_its_node(yarn: House) -> None:
     """Its containers live on, until the ResourceManager has given up the node and Spark is told."""
-    run = yarn.begin_patient("node")
+    run = yarn.start_gated_run("node")
     executors = {pid: node_of(pid) for pid in yarn.on_cluster(r"^\S*java .*YarnCoarseGrainedExecutorBackend")}
     [master] = yarn.on_cluster(r"^\S*java .*deploy\.yarn\.ExecutorLauncher")
     # Who loses its application master loses all executors: Spark does that, not we.
@@ -232,7 +232,7 @@ def test_a_nodemanager_that_is_killed_loses_only_what_ran_on_its_node(yarn: Hous
     wait_for(lambda: yarn.count(run, "lost") == 2 * len(lost), "the trials of its node are lost", 120)
     wait_for(lambda: not any(map(is_there, lost)), "its executors are gone")
     finish(yarn, run, "node")
-    yarn.check_patient(run, lost=2 * len(lost))
+    yarn.check_gated_run(run, lost=2 * len(lost))
 
 
 # ---- a cable -----------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def test_an_agent_that_is_cut_off(spread: House, far: Host) -> None:
     far.cut()
     run.open(run.trials("running", "far")[:1])
     time.sleep(5)  # how long the cable is out: less than the lease
-    far.mend()
+    far.repair()
     wait_for(lambda: len(run.trials("done", "far")) == 1, "what ended meanwhile is heard")
     wait_for(lambda: len(run.trials("running", "far")) == 2, "it gets another trial")
     assert not run.trials("lost")
@@ -283,7 +283,7 @@ def test_an_agent_that_is_cut_off(spread: House, far: Host) -> None:
     run.open([t for t in range(1, 7) if t not in cut_off])
     wait_for(lambda: set(run.trials("running")) >= set(cut_off), "its trials run elsewhere")
     time.sleep(max(0, since + 60 - time.monotonic()))  # how long the cable is out: Spark, too, may have given it up
-    far.mend()
+    far.repair()
     run.open(cut_off)
     spread.notebook.evaluate(f"experiment.attach({run.run})")
     assert spread.yard.state(run.run) == "done" and sorted(run.trials("done")) == list(range(1, 7))

@@ -48,7 +48,7 @@ def test_a_killed_datanode_comes_back_with_its_blocks(hdfs: Hdfs, source: Path) 
 def test_a_namenode_comes_back_with_its_files(hdfs: Hdfs, source: Path) -> None:
     hdfs.shell("-put", "-f", source, "/back")
     hdfs.namenode.stop()
-    hdfs.mend()
+    hdfs.repair()
     hdfs.namenode.kill()
     hdfs.namenode.start()
     assert hdfs.shell("-cat", "/back").out == CONTENT
@@ -90,7 +90,7 @@ def test_the_other_namenode_takes_over_from_one_that_lives_and_from_one_that_is_
     second.kill()
     assert hdfs_ha.failover() == first
     assert hdfs_ha.shell("-cat", "/over").out == CONTENT
-    hdfs_ha.mend()
+    hdfs_ha.repair()
     assert hdfs_ha.active == first, "who comes back stands by"
 
 

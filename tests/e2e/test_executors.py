@@ -268,10 +268,10 @@ def test_the_key_of_an_agent_is_seen_nowhere_and_the_driver_listens_where_execut
             keys.append(order["key"])
             start(self, order)
         _spark.Supplier._start = noting
-        begin_patient({str(gate)!r})
+        start_gated_run({str(gate)!r})
         emit(port=sc.uiWebUrl.rpartition(":")[2], app=sc.applicationId, events=sc.getConf().get("spark.eventLog.dir"))
     """)
-    house.wait_patient(output["run"])
+    house.wait_for_gated_run(output["run"])
     keys = [text for key in house.notebook.evaluate("emit(keys=keys)")["keys"] for text in (key.encode(), bytes.fromhex(key))]
     assert len(keys) == 4 and all(len(key) in (32, 64) for key in keys)
     assert listening(house.yard.process("driver")) == {own_address()}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from conftest import wait_for
 from house import House, houses
-from spark import mend
+from spark import repair
 
 CONF = {"spark": {}, "yarn": {"executor_cores": "2", "executor_memoryOverhead": "2500m"}}
 
@@ -69,7 +69,7 @@ on_yarn_too = pytest.mark.parametrize("house", ["spark", "yarn"], indirect=True,
 @pytest.fixture(scope="module", params=["spark", pytest.param("yarn", marks=pytest.mark.full)])
 def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     cluster = request.getfixturevalue(f"{request.param}_cluster")
-    mend(request.param, cluster)
+    repair(request.param, cluster)
     for house in houses(cluster, request.param, tmp_path_factory.mktemp("house"), **CONF[request.param]):
         house.notebook.evaluate(PROGRAMS.format(conf=CONF[request.param]))
         yield house

@@ -23,7 +23,7 @@ from hdfs import Hdfs, HdfsHa
 from hdfs_client import (MIB, Client, are_equal, assert_no_wrong_byte_is_read, content, corrupt_blocks, flip_a_byte, pieces,
                          replicas)
 from needs import need_root
-from spark import held, mend
+from spark import held, repair
 from waiting import wait_for
 
 # Each round has two moments at which a DataNode is killed, each in the midst of a read and of a write.
@@ -163,7 +163,7 @@ def kill_at_random_moments(client: Client, seed: int) -> None:
     told = f"seed {seed}, {[v.name for v in names]} at {moments}"
     assert read.finish() == "" and read.is_whole(), told
     assert write.finish() == "", told
-    client.hdfs.mend()
+    client.hdfs.repair()
     assert are_equal(client.shell_cat("written"), DATA), told
 
 
@@ -203,10 +203,10 @@ def test_datanodes_that_come_back_are_used_again_by_the_same_writer(client: Clie
     first.kill()
     second.kill()
     put.go_to(6 * MIB)
-    client.hdfs.mend()
+    client.hdfs.repair()
     third.kill()
     assert put.finish() == ""
-    client.hdfs.mend()
+    client.hdfs.repair()
     assert are_equal(client.shell_cat("written"), DATA)
 
 
@@ -223,7 +223,7 @@ def test_a_file_that_is_written_has_no_length_when_no_datanode_tells_it(client: 
         file.write(DATA)
     with pytest.raises(OSError, match="all DataNodes of the block failed"):
         file.close()
-    client.hdfs.mend()
+    client.hdfs.repair()
 
 
 def test_a_read_goes_on_with_another_replica_when_a_datanode_falls_silent(client: Client) -> None:
@@ -242,7 +242,7 @@ def test_all_datanodes_gone_and_back_delay_a_read_and_end_a_write_with_a_sentenc
         one.go_to(5 * MIB + 4321)
     for datanode in client.hdfs.datanodes:
         datanode.kill()
-    client.hdfs.mend()
+    client.hdfs.repair()
     assert cat.finish() == "" and cat.is_whole(), "a read waits for them"
     for one, name in ((put, "put"), (write, "flushed")):
         output = one.finish()
@@ -266,7 +266,7 @@ def test_a_namenode_that_is_killed_and_comes_back_delays_and_loses_nothing(clien
     client.hdfs.namenode.kill()
     with ThreadPoolExecutor(3) as pool:
         finished = [pool.submit(one.finish) for one in (cat, put, write)]
-        client.hdfs.mend()
+        client.hdfs.repair()
         assert [f.result() for f in finished] == ["", "", ""]
     assert cat.is_whole()
     assert are_equal(client.shell_cat("put"), DATA) and are_equal(client.shell_cat("flushed"), DATA)
@@ -281,7 +281,7 @@ def test_a_writer_waits_for_a_namenode_that_has_just_started(client: Client) -> 
     for datanode in client.hdfs.datanodes:
         datanode.stop()
     with ThreadPoolExecutor(2) as pool:
-        started = pool.submit(mend, client.hdfs.part, client.hdfs.cluster)
+        started = pool.submit(repair, client.hdfs.part, client.hdfs.cluster)
         try:
             wait_for(lambda: "Safe mode is ON" in client.hdfs.dfsadmin("-safemode", "get", rc=None).text, "safe mode")
             with pytest.raises(OSError, match="safe mode"):

@@ -91,7 +91,7 @@ def test_a_namenode_that_is_away_delays_and_loses_nothing(yard: Yard, far: str, 
     hdfs.namenode.kill()
     time.sleep(60 if os.environ.get("HOPYARD_TEST_CLUSTER") == "all" else 8)  # how long it is away
     assert run.poll() is None, "it waits for its files"
-    hdfs.mend()
+    hdfs.repair()
     out, err = run.communicate(timeout=180)
     assert run.returncode == 0, out + err
     place = logdir(yard)
@@ -184,7 +184,7 @@ def test_its_files_wait_for_a_namenode_that_is_away(blind: Blind, hdfs: Hdfs) ->
     wait_for(lambda: all((blind.folder / "work").rglob("deep/big")), "they are written")
     time.sleep(5)  # how long it is away
     assert blind.run.poll() is None
-    hdfs.mend()
+    hdfs.repair()
     assert "over the driver's link" not in blind.finish()
     assert blind.came_by_the_link() == {"stdout", "stderr", "step"}
 
@@ -209,7 +209,7 @@ def test_attach_returns_when_the_files_of_an_ended_run_are_on_hdfs(yard: Yard, f
     with subprocess.Popen(yard.command("attach"), env=yard.env, text=True, stdout=subprocess.PIPE) as attach:
         with pytest.raises(subprocess.TimeoutExpired):
             attach.wait(3)
-        hdfs.mend()
+        hdfs.repair()
         assert attach.wait(240) == 0
     assert text(yard, place, "trial-1", "value") == "4"
 

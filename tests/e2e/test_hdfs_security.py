@@ -243,7 +243,7 @@ def test_who_reads_goes_on_when_all_keys_are_new(client: Client, hdfs_kerberos: 
 def renew_keys(hdfs: HdfsKerberos) -> None:
     for daemon in [*hdfs.datanodes, hdfs.namenode]:
         daemon.kill()
-    hdfs.mend()
+    hdfs.repair()
 
 
 @pytest.fixture(scope="module")

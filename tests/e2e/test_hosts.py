@@ -526,7 +526,7 @@ def cut_off_for_long(yard: Yard, net: Hosts) -> None:
     assert not net["a"].processes(r"hopyard|sleep|date"), "the host has ended everything before"
     again = yard.attempts(1, lost["trial"])[1]
     assert again["agent"] == "b" and beats(net["a"])[-1] < again["started"], "it ran in two places"
-    net["a"].mend()
+    net["a"].repair()
     open_gate(net["a"])
     output = finish(p)
     assert "agent a is lost (nothing received from" in output
@@ -541,7 +541,7 @@ def cut_off_and_back(yard: Yard, net: Hosts) -> None:
     wait_for(lambda: beats(net["a"]), "it runs")
     net["a"].cut()
     wait_for(lambda: "agent a is lost" in yard.driver_log(), "it is given up", 120)
-    net["a"].mend()
+    net["a"].repair()
     wait_for(lambda: beats(net["a"], 2), "it runs again", 120)
     assert beats(net["a"])[-1] < beats(net["a"], 2)[0]
     open_gate(net["a"])
@@ -566,7 +566,7 @@ def cut_off_for_a_moment(yard: Yard, net: Hosts) -> None:
     more("a new connection carries it")
     net["a"].cut()
     time.sleep(5)  # how long the cable is out: less than the lease, and the window is full
-    net["a"].mend()
+    net["a"].repair()
     more("it comes back")
     open_gate(net["a"])
     finish(p)

@@ -309,7 +309,7 @@ except Exception as error:
         here += p.stdout.readline() == "all here\n"
     net["b"].cut()
     assert "rank 1 on b has ended, or its machine cannot be reached" in p.stdout.readline()
-    net["b"].mend()
+    net["b"].repair()
     p.terminate()
     p.communicate(timeout=60)
 

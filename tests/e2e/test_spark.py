@@ -17,12 +17,12 @@ import nbformat
 import pytest
 from conftest import wait_for
 from house import House, Notebook, houses  # noqa: F401  (others take them from here)
-from spark import mend
+from spark import repair
 
 
 @pytest.fixture(scope="module")
 def house(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    mend("spark", spark_cluster)
+    repair("spark", spark_cluster)
     yield from houses(spark_cluster, "spark", tmp_path_factory.mktemp("house"))
 
 
@@ -180,37 +180,37 @@ def resume_on_another_session(house: House, run: int) -> None:
         emit(state=experiment.resume({run}, spark=spark, tensorboard=False).state)
     """)
     assert output["state"] == "done"
-    house.check_patient(run, lost=4)
+    house.check_gated_run(run, lost=4)
 
 
 # ---- faults ---------------------------------------------------------------------------------------------------
 
 
 def test_an_executor_that_is_killed_loses_only_what_ran_on_it(house: House) -> None:
-    run = house.begin_patient("gate-1")
+    run = house.start_gated_run("gate-1")
     [first, _] = house.executors()
     os.kill(first, signal.SIGKILL)
     wait_for(lambda: house.count(run, "lost") == 2, "the trials of the executor are lost")
-    house.wait_patient(run)  # with an agent on the executor that Spark has started in its place
+    house.wait_for_gated_run(run)  # with an agent on the executor that Spark has started in its place
     (house.yard.project / "gate-1").touch()
     output = house.notebook.evaluate(f"emit(notes=experiment.attach({run}).notes)")
-    house.check_patient(run, lost=2)
+    house.check_gated_run(run, lost=2)
     assert any(re.fullmatch(r"agent executor-(\d+)@\S+: executor \1 on \S+ was lost: .+", note) for note in output["notes"]), output
 
 
 def test_a_job_that_is_cancelled_in_spark_shows_as_that(house: House) -> None:
-    run = house.begin_patient("gate-2")
+    run = house.start_gated_run("gate-2")
     house.notebook.evaluate(f"sc.cancelJobGroup('hopyard-run-{run}-agent-1')")
     wait_for(lambda: house.count(run, "lost") == 2, "the trials of its agent are lost")
-    house.wait_patient(run)
+    house.wait_for_gated_run(run)
     (house.yard.project / "gate-2").touch()
     house.notebook.evaluate(f"experiment.attach({run})")
-    house.check_patient(run, lost=2)
+    house.check_gated_run(run, lost=2)
     assert re.search(r"agent executor-\d+@\S+: Spark: Job \d+ cancelled", house.notes(run)), house.notes(run)
 
 
 def test_a_run_that_is_stopped_leaves_no_job_in_spark(house: House) -> None:
-    run = house.begin_patient("gate-never")
+    run = house.start_gated_run("gate-never")
     jobs = "list(sc.statusTracker().getActiveJobsIds())"
     assert len(house.notebook.evaluate(f"emit(jobs={jobs})")["jobs"]) == 2
     house.yard.run("stop", run)
@@ -219,7 +219,7 @@ def test_a_run_that_is_stopped_leaves_no_job_in_spark(house: House) -> None:
 
 
 def test_a_run_whose_session_was_stopped_goes_on_with_another_one(house: House) -> None:
-    run = house.begin_patient("gate-3")
+    run = house.start_gated_run("gate-3")
     house.notebook.evaluate("spark.stop()")
     wait_for(lambda: house.count(run, "lost") == 4, "its trials are lost")
     wait_for(lambda: not house.agents(), "its agents are gone")
@@ -233,7 +233,7 @@ def test_a_run_whose_session_was_stopped_goes_on_with_another_one(house: House) 
 
 def test_a_session_whose_jvm_has_died_is_noticed(house: House) -> None:
     """The notebook lives; Spark does not, and cannot say so."""
-    run = house.begin_patient("gate-jvm")
+    run = house.start_gated_run("gate-jvm")
     [jvm] = [pid for pid in children(house.notebook.process.pid) if "java" in Path(f"/proc/{pid}/cmdline").read_text()]
     os.kill(jvm, signal.SIGKILL)
     wait_for(lambda: house.count(run, "lost") == 4, "its trials are lost")
@@ -251,7 +251,7 @@ def children(pid: int) -> list[int]:
 
 def test_a_run_whose_driver_was_killed_goes_on(house: House) -> None:
     """Its agents and their trials go by themselves; the same session serves again."""
-    run = house.begin_patient("gate-4")
+    run = house.start_gated_run("gate-4")
     os.kill(house.yard.process("driver"), signal.SIGKILL)
     wait_for(lambda: not house.agents(), "its agents are gone")
     refused = house.yard.run("resume", run, rc=None)
@@ -262,11 +262,11 @@ def test_a_run_whose_driver_was_killed_goes_on(house: House) -> None:
         emit(state=experiment.resume({run}, spark=spark, tensorboard=False).state)
     """)
     assert f"run {run} used the executors of a SparkSession" in output["error"] and output["state"] == "done"
-    house.check_patient(run, lost=4)
+    house.check_gated_run(run, lost=4)
 
 
 def test_a_run_whose_process_was_killed_goes_on_with_another_one(house: House) -> None:
-    run = house.begin_patient("gate-5")
+    run = house.start_gated_run("gate-5")
     house.notebook.kill()
     wait_for(lambda: house.count(run, "lost") == 4, "its trials are lost")
     (house.yard.project / "gate-5").touch()

@@ -137,8 +137,8 @@ def test_gc_shows_it_and_ends_it_if_told(yard: Yard, kernel: Notebook) -> None:
     wait_for(lambda: not yard.processes("hopyard agent|_trial"), "it has ended")
 
 
-PATIENT = """
-def patient(x):
+GATED = """
+def gated(x):
     import os, time
     from pathlib import Path
     with Path(gate + ".pids").open("a") as file:
@@ -148,21 +148,21 @@ def patient(x):
     return x
 
 gate = {gate!r}
-emit(run=experiment.grid_search(patient, {{"x": [1, 2]}}, parallel=1, tensorboard=False, detach=True).run)
+emit(run=experiment.grid_search(gated, {{"x": [1, 2]}}, parallel=1, tensorboard=False, detach=True).run)
 """
 
 
-def begin_patient(yard: Yard, kernel: Notebook) -> tuple[Path, int]:
+def start_gated_run(yard: Yard, kernel: Notebook) -> tuple[Path, int]:
     """A run whose agent was on standby, and whose first trial runs: what lets it go on, and the agent."""
     agent, gate = agent_of(kernel), yard.project / "gate"
-    kernel.evaluate(PATIENT.format(gate=str(gate)))
+    kernel.evaluate(GATED.format(gate=str(gate)))
     started = Path(f"{gate}.pids")
     wait_for(lambda: started.exists() and started.read_text() == f"{agent}\n", "the same agent runs the first trial")
     return gate, agent
 
 
 def test_one_that_was_taken_over_ends_with_a_killed_driver_and_nothing_is_lost(yard: Yard, kernel: Notebook) -> None:
-    gate, agent = begin_patient(yard, kernel)
+    gate, agent = start_gated_run(yard, kernel)
     for pid in yard.processes("hopyard driver"):
         if parent_of(pid) in yard.processes("hopyard driver"):
             os.kill(pid, signal.SIGKILL)
@@ -174,7 +174,7 @@ def test_one_that_was_taken_over_ends_with_a_killed_driver_and_nothing_is_lost(y
 
 
 def test_one_that_was_taken_over_and_is_killed_is_replaced(yard: Yard, kernel: Notebook) -> None:
-    gate, agent = begin_patient(yard, kernel)
+    gate, agent = start_gated_run(yard, kernel)
     gate.touch()
     os.kill(agent, signal.SIGKILL)
     wait_for(lambda: yard.state(2) == "done", "the run goes on with another one")
@@ -182,7 +182,7 @@ def test_one_that_was_taken_over_and_is_killed_is_replaced(yard: Yard, kernel: N
 
 
 def test_two_runs_at_a_time_have_an_agent_each(yard: Yard, kernel: Notebook) -> None:
-    gate, agent = begin_patient(yard, kernel)
+    gate, agent = start_gated_run(yard, kernel)
     assert agent_of(kernel, "emit(printed=run(oversubscribe=True))") != agent
     gate.touch()
     wait_for(lambda: yard.state(2) == "done", "the first one ends")

@@ -48,7 +48,7 @@ def records(request: pytest.FixtureRequest, folder: Path) -> tuple[list[str], di
     if request.param == "local":
         return names, {}
     hdfs = request.getfixturevalue("hdfs_cluster")
-    hdfs.mend()
+    hdfs.repair()
     hdfs.shell("-mkdir", "-p", f"/{folder.name}")
     hdfs.shell("-put", *names, f"/{folder.name}")
     return [f"{hdfs.url}/{folder.name}/{Path(name).name}" for name in names], hdfs.env()

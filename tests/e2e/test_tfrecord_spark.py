@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hdfs import Hdfs
 from house import Notebook, houses
-from spark import mend
+from spark import repair
 
 TOOLS = """
 import glob, re, hopyard.tfrecord as tfrecord, pyarrow as pa, tensorflow as tf
@@ -72,7 +72,7 @@ def bare_python(folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def notebook(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
-    mend("spark", spark_cluster)
+    repair("spark", spark_cluster)
     folder = tmp_path_factory.mktemp("tfrecord")
     env = {**spark_cluster["spark_env"], "PYSPARK_PYTHON": bare_python(folder / "bare")}
     for house in houses({**spark_cluster, "spark_env": env}, "spark", folder):
@@ -368,7 +368,7 @@ def test_hdfs(notebook: Notebook, hdfs: Hdfs, tmp_path: Path) -> None:
 @pytest.mark.full
 def test_on_yarn_a_path_is_on_hdfs(yarn_cluster: dict[str, Any], tmp_path: Path) -> None:
     """In the home of the user, if it is relative; executors have no hopyard there either."""
-    mend("yarn", yarn_cluster)
+    repair("yarn", yarn_cluster)
     env = {**yarn_cluster["yarn_env"], "PYSPARK_PYTHON": bare_python(tmp_path / "bare")}
     for house in houses({**yarn_cluster, "yarn_env": env}, "yarn", tmp_path):
         output = house.notebook.evaluate(f"""

@@ -12,7 +12,7 @@ import nbclient
 import nbformat
 import pytest
 from conftest import ROOT, Yard
-from spark import mend
+from spark import repair
 from test_gpus import gpus  # noqa: F401  (a fixture)
 
 TOUR = ROOT / "examples" / "tour"
@@ -148,7 +148,7 @@ def on_executors(yard: Yard) -> bool:
 
 
 def test_grid_search_on_spark(yard: Yard, spark_cluster: dict[str, Any]) -> None:
-    mend("spark", spark_cluster)
+    repair("spark", spark_cluster)
     tour = Tour(yard, "spark_grid_search.ipynb", spark_cluster["spark_env"])
     assert tour.printed(1)[-1] == f"2 executors at {spark_cluster['spark']}"
     trials = yard.trials()
@@ -160,7 +160,7 @@ def test_grid_search_on_spark(yard: Yard, spark_cluster: dict[str, Any]) -> None
 
 
 def test_evolution_on_spark(yard: Yard, spark_cluster: dict[str, Any]) -> None:
-    mend("spark", spark_cluster)
+    repair("spark", spark_cluster)
     tour = Tour(yard, "spark_evolution.ipynb", spark_cluster["spark_env"])
     trials = yard.trials()
     assert len(trials) == 12 and {t["state"] for t in trials} == {"done"} and on_executors(yard)
@@ -171,7 +171,7 @@ def test_evolution_on_spark(yard: Yard, spark_cluster: dict[str, Any]) -> None:
 
 
 def test_allreduce_on_yarn(yard: Yard, yarn_cluster: dict[str, Any]) -> None:
-    mend("yarn", yarn_cluster)
+    repair("yarn", yarn_cluster)
     tour = Tour(yard, "spark_allreduce.ipynb", yarn_cluster["yarn_env"])
     accuracies = tour.value(3)
     assert len(accuracies) == 2 and accuracies[0] == accuracies[1] > 0.8 and tour.value(4) is True
@@ -181,7 +181,7 @@ def test_allreduce_on_yarn(yard: Yard, yarn_cluster: dict[str, Any]) -> None:
 
 
 def test_a_cluster_that_yarn_feeds(yard: Yard, yarn_cluster: dict[str, Any]) -> None:
-    mend("yarn", yarn_cluster)
+    repair("yarn", yarn_cluster)
     tour = Tour(yard, "spark_cluster.ipynb", yarn_cluster["yarn_env"])
     assert tour.value(2) == 1797 and tour.value(5) is True and tour.value(7) == (1000, True)
     assert [t["dir"] for t in yard.trials(1)] == ["node=chief-0", "node=worker-0"] and on_executors(yard)

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from conftest import wait_for
-from spark import mend
+from spark import repair
 from test_spark import House, houses, leave_no_run_behind  # noqa: F401  (fixtures)
 
 
 @pytest.fixture(scope="module")
 def house(yarn_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    mend("yarn", yarn_cluster)
+    repair("yarn", yarn_cluster)
     overhead = {"executor_memoryOverhead": "700m", "executor_cores": "2"}
     yield from houses(yarn_cluster, "yarn", tmp_path_factory.mktemp("house"), **overhead)
 
@@ -60,14 +60,14 @@ def test_the_largest_trial_is_ended_before_yarn_ends_its_container(house: House)
 
 
 def test_a_container_that_is_killed_loses_only_what_ran_in_it(house: House) -> None:
-    run = house.begin_patient("gate")
+    run = house.start_gated_run("gate")
     [first, _] = house.on_cluster(r"^\S*java .*YarnCoarseGrainedExecutorBackend")
     os.kill(first, signal.SIGKILL)
     wait_for(lambda: house.count(run, "lost") == 2, "the trials of the container are lost")
-    house.wait_patient(run)
+    house.wait_for_gated_run(run)
     (house.yard.project / "gate").touch()
     house.notebook.evaluate(f"experiment.attach({run})")
-    house.check_patient(run, lost=2)
+    house.check_gated_run(run, lost=2)
 
 
 def test_a_command_by_the_name_of_the_cluster(house: House) -> None:
