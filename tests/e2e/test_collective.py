@@ -81,12 +81,12 @@ def start_steps(yard: Yard, ranks: int, *steps: object) -> None:
 
 def kill_one(folder: Path, seed: int) -> str:
     """One training, one death; what is wrong with how the others took it, or nothing."""
-    chance = random.Random(seed)
-    yard, victim = open_yard(folder), chance.randrange(3)
+    rng = random.Random(seed)
+    yard, victim = open_yard(folder), rng.randrange(3)
     try:
         start_steps(yard, 3)
         pid = pid_of(yard, victim)
-        time.sleep(chance.random() * 0.05)  # any moment will do
+        time.sleep(rng.random() * 0.05)  # any moment will do
         killed = time.time()
         os.kill(pid, signal.SIGKILL)
         wait_for(lambda: yard.state() == "failed", "the run goes on")

@@ -88,8 +88,8 @@ def test_a_keras_fit_ends_with_the_same_weights_everywhere(engine: Engine) -> No
             import keras, numpy, tensorflow as tf
             import horovod.tensorflow.keras as hvd
             hvd.init()
-            chance = numpy.random.default_rng(hvd.rank())  # each has data of its own
-            x = chance.normal(size=(64, 4)).astype("float32")
+            rng = numpy.random.default_rng(hvd.rank())  # each has data of its own
+            x = rng.normal(size=(64, 4)).astype("float32")
             y = x @ numpy.array([[1.0], [-2.0], [3.0], [0.5]], dtype="float32")
             model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
             model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")

@@ -53,19 +53,19 @@ def test_every_json_value_comes_back_as_it_was(yard: Yard) -> None:
 
 
 def test_values_made_by_chance_come_back(yard: Yard) -> None:
-    chance = random.Random(4)
+    rng = random.Random(4)
 
     def value(depth: int = 0) -> Any:
-        kind = chance.randrange(4 if depth > 3 else 6)
+        kind = rng.randrange(4 if depth > 3 else 6)
         if kind == 0:
-            return chance.choice([None, True, False])
+            return rng.choice([None, True, False])
         if kind == 1:
-            return chance.randrange(-(10 ** chance.randrange(1, 19)), 10**18)
+            return rng.randrange(-(10 ** rng.randrange(1, 19)), 10**18)
         if kind == 2:
-            return chance.uniform(-1, 1) * 10.0 ** chance.randrange(-300, 300)
+            return rng.uniform(-1, 1) * 10.0 ** rng.randrange(-300, 300)
         if kind == 3:
-            return "".join(chr(chance.choice([34, 92, 9, 10, 37, 65, 0xE9, 0x20AC, 0x1F600])) for _ in range(chance.randrange(8)))
-        many = range(chance.randrange(4))
+            return "".join(chr(rng.choice([34, 92, 9, 10, 37, 65, 0xE9, 0x20AC, 0x1F600])) for _ in range(rng.randrange(8)))
+        many = range(rng.randrange(4))
         return [value(depth + 1) for _ in many] if kind == 4 else {f"k{i}": value(depth + 1) for i in many}
 
     values = [value() for _ in range(100)]

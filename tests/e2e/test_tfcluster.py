@@ -70,7 +70,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
                 except hopyard.Error as error:
                     return str(error)
 
-            gangs = [(ways, cluster.run(programs.in_turn, ({names!r}, ways), timeout=180, tensorboard=False, **nodes))
+            gangs = [(ways, cluster.run(programs.one_after_the_other, ({names!r}, ways), timeout=180, tensorboard=False, **nodes))
                      for ways, nodes in {GANGS!r}.items()]
             emit(found=[[ways, results_of(nodes)] for ways, nodes in gangs])
         """)

@@ -93,7 +93,7 @@ def test_ranks_that_leave_and_join_again_meet_in_a_new_generation(yard: Yard) ->
 
 
 def test_nobody_joins_with_a_word_that_is_not_his(yard: Yard) -> None:
-    yard.run("train", "-np", 2, *ranks("stranger", "join", "leave"))
+    yard.run("train", "-np", 2, *ranks("impostor", "join", "leave"))
     for r in range(2):
         assert "refused: this trial has ended, or was never started here" in printed(yard, r)
         assert "refused: unexpected message: a rank can join, leave or send a note" in printed(yard, r)
@@ -137,7 +137,7 @@ def test_a_rank_that_dies_is_named_to_the_others_and_the_run_fails(yard: Yard, e
     assert_fell_with(yard, 1, why, [0, 2])
     assert sent(yard) in p.stdout + p.stderr
     for r in (0, 2):
-        assert f"heard: {sent(yard)} rank 1 generation 1" in printed(yard, r)
+        assert f"reported: {sent(yard)} rank 1 generation 1" in printed(yard, r)
 
 
 @pytest.mark.parametrize("end, why", [("exit:1", "ended with exit status 1"),
@@ -158,7 +158,7 @@ def test_a_rank_that_cannot_go_on_is_named_to_the_others_while_it_lives(yard: Ya
     yard.run("train", "-np", 3, *ranks("join", "fail:out_of_memory@1", "sleep@1", "lost"), rc=1)
     assert re.fullmatch(r"rank 1 on \S+ cannot continue: out_of_memory", sent(yard)), sent(yard)
     for r in (0, 2):
-        assert f"heard: {sent(yard)} rank 1 generation 1" in printed(yard, r)
+        assert f"reported: {sent(yard)} rank 1 generation 1" in printed(yard, r)
 
 
 def test_an_elastic_training_begins_anew_when_a_rank_cannot_go_on(yard: Yard) -> None:
@@ -345,5 +345,5 @@ def test_a_machines_death_starts_all_ranks_again(yard: Yard, net: Hosts) -> None
     kill(net["b"].agent())
     out, err = p.communicate(timeout=120)
     assert p.returncode == 0, out + err
-    assert re.search(r"heard: rank 1 on b is lost: its agent is gone", printed(yard, 0, attempt=".1"))
+    assert re.search(r"reported: rank 1 on b is lost: its agent is gone", printed(yard, 0, attempt=".1"))
     assert [[a["state"] for a in yard.attempts(1, t)] for t in (1, 2)] == [["stopped", "done"], ["lost", "done"]]
