@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hopyard.allreduce: functions and notebooks on many ranks, from a process that is none of them."""
+"""hopyard.allreduce: functions and notebooks on many ranks, from a process that is not a rank."""
 from __future__ import annotations
 
 import json
@@ -29,7 +29,7 @@ def evaluate(lab: Lab, code: str) -> Any:
     return lab.evaluate(HEAD + textwrap.dedent(code))
 
 
-def test_what_the_ranks_return_comes_back_by_rank(yard: Yard, lab: Lab) -> None:
+def test_return_values_are_ordered_by_rank(yard: Yard, lab: Lab) -> None:
     output = evaluate(lab, """
         import numpy
         SCALE = numpy.array([10.0])
@@ -53,8 +53,8 @@ def test_what_the_ranks_return_comes_back_by_rank(yard: Yard, lab: Lab) -> None:
     assert last and last[-1]["value"] == 140.0, "numbers that a rank returns are its metrics"
 
 
-def test_functions_keep_to_their_cores_too(lab: Lab) -> None:
-    """They are forked, not started: the agent binds them before they begin."""
+def test_functions_are_bound_to_their_cores(lab: Lab) -> None:
+    """They are forked, not started: the agent binds them before they run."""
     output = evaluate(lab, """
         ranks = max(2, len(os.sched_getaffinity(0)))
         shares = allreduce.run(lambda: sorted(os.sched_getaffinity(0)), np=ranks, tensorboard=False)
@@ -64,8 +64,8 @@ def test_functions_keep_to_their_cores_too(lab: Lab) -> None:
     assert sorted(output["shares"]) == (each if len(each) == output["ranks"] else [output["all"]] * output["ranks"])
 
 
-def test_a_rank_that_fails_is_raised_with_its_own_traceback(yard: Yard, lab: Lab) -> None:
-    """The others fail as well, since it is gone; that is not what one wants to read."""
+def test_failed_rank_is_raised_with_its_traceback(yard: Yard, lab: Lab) -> None:
+    """The others fail as well, because the rank is lost; their errors are not shown."""
     output = evaluate(lab, """
         def training():
             import hopyard.collective as hvd
@@ -81,7 +81,7 @@ def test_a_rank_that_fails_is_raised_with_its_own_traceback(yard: Yard, lab: Lab
     assert 'raise ValueError("rank one says no")' in text and text.rstrip().endswith("ValueError: rank one says no")
 
 
-def test_what_cannot_be_is_said_before_anything_is_started(yard: Yard, lab: Lab) -> None:
+def test_invalid_arguments_are_refused_before_the_start(yard: Yard, lab: Lab) -> None:
     output = evaluate(lab, """
         def training(epochs):
             return epochs
@@ -100,7 +100,7 @@ def test_what_cannot_be_is_said_before_anything_is_started(yard: Yard, lab: Lab)
     assert yard.state() == "", "there is no run"
 
 
-def test_what_cannot_be_pickled_is_refused_in_a_sentence(lab: Lab) -> None:
+def test_unpicklable_values_are_refused_with_a_message(lab: Lab) -> None:
     output = evaluate(lab, """
         def training():
             import threading
@@ -112,8 +112,8 @@ def test_what_cannot_be_pickled_is_refused_in_a_sentence(lab: Lab) -> None:
     assert "which cannot be pickled" in output["error"][1]
 
 
-def test_what_does_not_fit_on_the_disk_is_said_in_a_sentence_and_ends_the_training(yard: Yard, lab: Lab) -> None:
-    """A disk of half a megabyte for the logs alone; what rank 1 returns is larger."""
+def test_result_that_does_not_fit_on_the_disk_fails_the_training_with_a_message(yard: Yard, lab: Lab) -> None:
+    """A disk of half a megabyte for the logs only; what rank 1 returns is larger."""
     need_root("to mount a small disk")
     logs = yard.project / "Logs"
     logs.mkdir()
@@ -138,10 +138,10 @@ def test_what_does_not_fit_on_the_disk_is_said_in_a_sentence_and_ends_the_traini
     kind, text = output["error"]
     assert kind == "TrialsFailed" and re.fullmatch(
         r"rank 1 of run 1 failed: disk full: cannot write 10\d+ bytes to '\S+/rank=1/result\.pickle'; free some space", text), text
-    assert yard.state() == "failed" and not left, "half of it is of no use, and takes what others need"
+    assert yard.state() == "failed" and not left, "a partial result is removed: it is useless and takes space"
 
 
-def test_an_elastic_one_returns_what_those_return_that_come_to_the_end(lab: Lab) -> None:
+def test_elastic_training_returns_the_values_of_the_ranks_that_finish(lab: Lab) -> None:
     output = evaluate(lab, """
         def training():
             import signal
@@ -161,7 +161,7 @@ def test_an_elastic_one_returns_what_those_return_that_come_to_the_end(lab: Lab)
 
         emit(results=allreduce.run(training, np=2, min_np=1, tensorboard=False))
     """)
-    assert output["results"] in ([0], [0, 1]), "the one that died may be back in time"
+    assert output["results"] in ([0], [0, 1]), "the lost rank may rejoin in time"
 
 
 def test_horovod_run(lab: Lab) -> None:
@@ -233,7 +233,7 @@ def test_hops_launch_runs_a_notebook_of_the_project_on_every_worker(yard: Yard, 
         assert (folder / "trial.log").read_text().endswith(": total 3.0\n") and (folder / "mark").exists()
 
 
-def test_an_error_names_the_notebook_and_the_cell(yard: Yard, lab: Lab) -> None:
+def test_error_names_the_notebook_and_the_cell(yard: Yard, lab: Lab) -> None:
     notebook(yard.project / "wrong.ipynb", [("code", "x = 1"), ("markdown", "no code"), ("code", "y = 2\nz = x / 0")])
     output = evaluate(lab, "emit(error=failing(lambda: allreduce.run_notebook('wrong.ipynb', np=1, tensorboard=False)))")
     text = output["error"][1]
@@ -241,7 +241,7 @@ def test_an_error_names_the_notebook_and_the_cell(yard: Yard, lab: Lab) -> None:
     assert "<wrong.ipynb, cell 2>" in text and "z = x / 0" in text
 
 
-def test_a_notebook_that_is_not_there_is_named(yard: Yard, lab: Lab) -> None:
+def test_missing_notebook_is_named(yard: Yard, lab: Lab) -> None:
     (yard.project / "text.ipynb").write_text("no notebook")
     output = evaluate(lab, """
         import hopyard.compat

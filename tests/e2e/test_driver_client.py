@@ -23,19 +23,19 @@ def last_update(driver: _hopyard.Driver) -> dict:
     return event["update"]
 
 
-def test_updates_are_events_and_the_last_has_state_and_counts(yard: Yard) -> None:
+def test_updates_are_events_and_the_last_one_has_state_and_counts(yard: Yard) -> None:
     yard.run("run", "--detach", "--grid", "x=1..3", "--", "sleep", "0.3")
     driver = connect(yard)
     assert driver.watch()
     update = last_update(driver)
     assert (update["state"], update["done"], update["failed"], update["total"]) == ("done", 3, 0, 3)
-    assert driver.next(60) is None, "the driver has ended"
+    assert driver.next(60) is None, "the driver has exited"
     yard.wait_idle()
     assert driver.stop() is False, "nothing is left to stop"
     assert "socket" not in json.loads(yard.run("show", "--json").stdout)["run"]
 
 
-def test_a_run_is_stopped(yard: Yard) -> None:
+def test_stop_of_a_run(yard: Yard) -> None:
     yard.run("run", "--detach", "--", "sleep", "1000")
     driver = connect(yard)
     driver.watch()
@@ -44,7 +44,7 @@ def test_a_run_is_stopped(yard: Yard) -> None:
     yard.wait_idle()
 
 
-def test_waiting_times_out_and_ends_when_it_is_closed(yard: Yard) -> None:
+def test_waiting_times_out_and_ends_on_close(yard: Yard) -> None:
     yard.run("run", "--detach", "--", "sleep", "1000")
     driver = connect(yard)
     with pytest.raises(TimeoutError):
@@ -53,7 +53,7 @@ def test_waiting_times_out_and_ends_when_it_is_closed(yard: Yard) -> None:
     waiting = threading.Thread(target=lambda: found.append(driver.next()))
     waiting.start()
     deadline = time.monotonic() + 20
-    while not found:  # one thread at a time may wait
+    while not found:  # only one thread may wait at a time
         try:
             driver.next(0)
         except TimeoutError:
@@ -69,7 +69,7 @@ def test_waiting_times_out_and_ends_when_it_is_closed(yard: Yard) -> None:
     yard.wait_idle()
 
 
-def test_no_driver_is_an_error(yard: Yard) -> None:
+def test_missing_driver_is_an_error(yard: Yard) -> None:
     with pytest.raises(hopyard.Error, match="cannot connect to"):
         _hopyard.Driver(str(yard.project / "none"))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clusters of nodes with roles promise, on every engine alike."""
+"""Clusters of nodes with roles, on every engine."""
 from __future__ import annotations
 
 import json
@@ -27,8 +27,8 @@ def evaluate(engine: Engine, code: str) -> dict[str, Any]:  # noqa: F811
     return engine.evaluate(HEAD + textwrap.dedent(code))
 
 
-def test_nodes_know_what_they_are_and_where_all_are(engine: Engine) -> None:  # noqa: F811
-    """A parameter server that sleeps for ever goes when the others are done."""
+def test_nodes_get_their_role_and_all_addresses(engine: Engine) -> None:  # noqa: F811
+    """A parameter server that sleeps forever is stopped when the others are done."""
     output = evaluate(engine, """
         def main_fun(args, ctx):
             import sys, time
@@ -49,7 +49,7 @@ def test_nodes_know_what_they_are_and_where_all_are(engine: Engine) -> None:  # 
         [1, 1, "chief", 0, 2], [2, 2, "evaluator", 0, 2], [3, 3, "worker", 0, 2]]
     spec = found["chief-0"]["spec"]
     assert {job: len(nodes) for job, nodes in spec.items()} == {"ps": 1, "chief": 1, "evaluator": 1, "worker": 1}
-    assert len({address for nodes in spec.values() for address in nodes}) == 4, "each has a port of its own"
+    assert len({address for nodes in spec.values() for address in nodes}) == 4, "each has its own port"
     for name, node in found.items():
         job, index = name.split("-")
         assert node["spec"] == spec and node["config"]["task"] == {"type": job, "index": int(index)}
@@ -62,7 +62,7 @@ def test_nodes_know_what_they_are_and_where_all_are(engine: Engine) -> None:  # 
     assert [t["state"] for t in trials] == ["done"] * 4 and not engine.running()
 
 
-def test_a_node_that_fails_ends_all_and_says_why(engine: Engine) -> None:  # noqa: F811
+def test_failed_node_stops_the_cluster_with_a_reason(engine: Engine) -> None:  # noqa: F811
     output = evaluate(engine, """
         def main_fun(args, ctx):
             import time
@@ -76,14 +76,14 @@ def test_a_node_that_fails_ends_all_and_says_why(engine: Engine) -> None:  # noq
     kind, text = output["error"]
     assert kind == "TrialsFailed" and "worker 1 on " in text.splitlines()[0]
     assert 'in main_fun' in text and text.rstrip().endswith("ValueError: no such data")
-    assert "cluster_node.py" not in text, "what is ours says nothing to people"
-    assert output["again"][0] == "TrialsFailed", "who asks again hears it again"
+    assert "cluster_node.py" not in text, "frames of hopyard are not shown"
+    assert output["again"][0] == "TrialsFailed", "the error is raised again"
     trials = json.loads(engine.yard.run("show", "fails", "--json").stdout)["trials"]
     assert [t["state"] for t in trials] == ["stopped", "stopped", "failed"]
 
 
 @pytest.mark.full
-def test_a_node_that_is_killed_ends_all(engine: Engine) -> None:  # noqa: F811
+def test_killed_node_stops_the_cluster(engine: Engine) -> None:  # noqa: F811
     output = evaluate(engine, """
         def main_fun(args, ctx):
             import signal, time
@@ -98,8 +98,8 @@ def test_a_node_that_is_killed_ends_all(engine: Engine) -> None:  # noqa: F811
     assert kind == "TrialsFailed" and "ps 0 on " in text and "signal 9" in text
 
 
-def test_a_strategy_of_tensorflow_trains_over_them(engine: Engine) -> None:  # noqa: F811
-    """Across machines, where there are several: by addresses that the others reach. Each reads its part of the files."""
+def test_tensorflow_strategy_trains_on_the_nodes(engine: Engine) -> None:  # noqa: F811
+    """Across machines, if the engine has several, with addresses that are reachable from all. Each reads its part of the files."""
     text = Path(programs.__file__).read_text()
     output = evaluate(engine, f"""
         programs = {{}}
@@ -115,7 +115,7 @@ def test_a_strategy_of_tensorflow_trains_over_them(engine: Engine) -> None:  # n
 
 
 @pytest.mark.full
-def test_chief_and_workers_are_the_ranks_of_hvd(engine: Engine) -> None:  # noqa: F811
+def test_chief_and_workers_are_ranks_of_hvd(engine: Engine) -> None:  # noqa: F811
     output = evaluate(engine, """
         def main_fun(args, ctx):
             import time

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What experiments promise, on every engine alike."""
+"""Experiments, on every engine."""
 from __future__ import annotations
 
 import json
@@ -15,7 +15,7 @@ from engines import Engine, by_itself, engine  # noqa: F401  (fixtures)
 # ---- searches -------------------------------------------------------------------------------------------------
 
 
-def test_a_grid_uses_all_there_is(engine: Engine) -> None:  # noqa: F811
+def test_grid_uses_all_slots(engine: Engine) -> None:  # noqa: F811
     """All slots at once, on every machine of the engine; a number is the metric."""
     output = engine.evaluate("""
         slots = 4 if where else len(os.sched_getaffinity(0))
@@ -37,7 +37,7 @@ def test_a_grid_uses_all_there_is(engine: Engine) -> None:  # noqa: F811
     assert len(agents) == engine.machines and all(re.fullmatch(engine.agents, a) for a in agents), agents
 
 
-def test_the_named_value_of_a_dict_counts_and_the_least_is_best(engine: Engine) -> None:  # noqa: F811
+def test_optimization_key_selects_the_metric_and_min_is_best(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         def training(x):
             return {"loss": (x - 2) ** 2, "epochs": 4, "note": "fine"}
@@ -49,7 +49,7 @@ def test_the_named_value_of_a_dict_counts_and_the_least_is_best(engine: Engine) 
     assert json.loads(Path(output["logdir"], "result.json").read_text()) == {"loss": 0, "epochs": 4, "note": "fine"}
 
 
-def test_a_history_counts_and_what_is_no_metric_is_noted(engine: Engine) -> None:  # noqa: F811
+def test_history_is_a_metric_and_other_values_cause_a_note(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         class History:
             def __init__(self, x):
@@ -68,7 +68,7 @@ def test_a_history_counts_and_what_is_no_metric_is_noted(engine: Engine) -> None
     assert "(list), which is not a number, so the trial has no metric; return one number" in output["why"]
 
 
-def test_the_same_seed_gives_the_same_points_and_the_same_chance(engine: Engine) -> None:  # noqa: F811
+def test_same_seed_gives_the_same_points_and_random_numbers(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         def training(x):
             import random
@@ -84,7 +84,7 @@ def test_the_same_seed_gives_the_same_points_and_the_same_chance(engine: Engine)
     assert output["drawn"] == [[random.Random(seed).random() for seed in (6, 7, 8)]] * 2
 
 
-def test_an_evolution(engine: Engine) -> None:  # noqa: F811
+def test_evolution(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         result = experiment.evolutionary_search(lambda x: -(x - 0.3) ** 2, {"x": [0.0, 1.0]}, population=4, generations=3,
                                                 seed=7, tensorboard=False, **where)
@@ -94,7 +94,7 @@ def test_an_evolution(engine: Engine) -> None:  # noqa: F811
 
 
 @pytest.mark.full
-def test_launch_pairs_its_lists_and_needs_none(engine: Engine) -> None:  # noqa: F811
+def test_launch_pairs_its_lists_and_needs_no_parameters(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         def training(x=0, y=0):
             return 10 * x + y
@@ -107,7 +107,7 @@ def test_launch_pairs_its_lists_and_needs_none(engine: Engine) -> None:  # noqa:
 
 
 @pytest.mark.full
-def test_no_more_at_a_time_than_asked_for(engine: Engine) -> None:  # noqa: F811
+def test_parallel_limits_concurrent_trials(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         def training(x):
             os.mkdir(os.path.join(meet, "alone"))
@@ -133,11 +133,11 @@ def test_hops_calls(engine: Engine) -> None:  # noqa: F811
     assert output["best"] == {"lr": 3} and Path(output["logdir"], "lr=3", "result.json").exists()
 
 
-# ---- what trials leave ----------------------------------------------------------------------------------------
+# ---- files and output of trials -------------------------------------------------------------------------------
 
 
-def test_a_trials_whole_folder_comes_back(engine: Engine) -> None:  # noqa: F811
-    """Though nobody but trials of this machine sees the project."""
+def test_trial_directory_is_copied_back(engine: Engine) -> None:  # noqa: F811
+    """Although only trials of this machine can see the project."""
     output = engine.evaluate("""
         project = os.getcwd()
 
@@ -166,8 +166,8 @@ def test_a_trials_whole_folder_comes_back(engine: Engine) -> None:  # noqa: F811
     assert json.loads((folder / "result.json").read_text()) == {"accuracy": 2, "sees": engine.sees_project}
 
 
-def test_what_tensorflow_writes_for_tensorboard_is_whole(engine: Engine) -> None:  # noqa: F811
-    """TensorFlow is there before the trial is."""
+def test_event_files_of_tensorflow_are_complete(engine: Engine) -> None:  # noqa: F811
+    """TensorFlow is imported before the trial starts."""
     output = engine.evaluate("""
         def training(x):
             warm = "tensorflow" in sys.modules
@@ -191,7 +191,7 @@ def test_what_tensorflow_writes_for_tensorboard_is_whole(engine: Engine) -> None
         assert len(list(Path(folder).glob("events.out.tfevents.*"))) == 1, "the driver's own"
 
 
-def test_what_a_trial_says_is_there_while_it_runs(engine: Engine) -> None:  # noqa: F811
+def test_output_and_reports_are_visible_during_the_trial(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         def training(x):
             import hopyard.tensorboard
@@ -210,7 +210,7 @@ def test_what_a_trial_says_is_there_while_it_runs(engine: Engine) -> None:  # no
     losses = "SELECT step, value FROM metrics WHERE run = ? AND name = 'loss' ORDER BY step"
     wait_for(lambda: yard.rows(losses, run) == [{"step": 1, "value": 0.5}], "the report is in the store")
     wait_for(lambda: "I have begun" in yard.run("logs", run, 1).stdout, "hopyard logs shows what it prints")
-    wait_for(lambda: [path for path in yard.logdir(run).glob("*/*.mine") if path.read_text() == "begun"], "curves can be watched")
+    wait_for(lambda: [path for path in yard.logdir(run).glob("*/*.mine") if path.read_text() == "begun"], "the event file arrives during the trial")
     assert yard.state(run) == "running"
     (engine.meet / "gate").touch()
     output = engine.evaluate("emit(metrics=experiment.attach('talking').trials[0].metrics)")
@@ -218,8 +218,8 @@ def test_what_a_trial_says_is_there_while_it_runs(engine: Engine) -> None:  # no
     assert yard.rows(losses, run) == [{"step": 1, "value": 0.5}, {"step": 2, "value": 0.25}]
 
 
-def test_a_trials_folder_and_environment(engine: Engine) -> None:  # noqa: F811
-    """The user's, on this machine; hosts have no such folder, executors have an environment of their own, too."""
+def test_directory_and_environment_of_a_trial(engine: Engine) -> None:  # noqa: F811
+    """The user's, on this machine; hosts have no such directory, executors have their own environment, too."""
     output = engine.evaluate("""
         os.environ.update(COLOUR="blue", TF_COLOUR="green")
 
@@ -235,16 +235,16 @@ def test_a_trials_folder_and_environment(engine: Engine) -> None:  # noqa: F811
     """)
     found = json.loads(Path(output["logdir"], "result.json").read_text())
     assert found["folder"] == (str(engine.yard.project) if engine.sees_project else found["own"])
-    assert (engine.name in ("spark", "yarn")) == (f"/.hopyard-work-{os.geteuid()}/" in found["own"]), "an executor's work folder goes with it"
+    assert (engine.name in ("spark", "yarn")) == (f"/.hopyard-work-{os.geteuid()}/" in found["own"]), "an executor's work directory is removed with it"
     assert found["colours"] == ["blue" if engine.name in ("local", "hosts") else None, "green"]
     assert found["input"] == "" and found["numbers"] == ["1", "1"] and found["params"] == {"x": "a b/c"}
 
 
-# ---- what travels ---------------------------------------------------------------------------------------------
+# ---- closures and modules -------------------------------------------------------------------------------------
 
 
-def test_closures_lambdas_classes_and_modules_travel(engine: Engine) -> None:  # noqa: F811
-    """Those of the notebook by value; a module that is there, by its name."""
+def test_closures_lambdas_classes_and_modules_are_transferred(engine: Engine) -> None:  # noqa: F811
+    """Those of the notebook by value; an installed module by name."""
     (engine.meet / "mymodel.py").write_text("def scale(x):\n    return 1000 * x\n")
     output = engine.evaluate("""
         sys.path.insert(0, meet)
@@ -271,7 +271,7 @@ def test_closures_lambdas_classes_and_modules_travel(engine: Engine) -> None:  #
 
 
 @pytest.mark.full
-def test_much_data_travels_with_a_function(engine: Engine) -> None:  # noqa: F811
+def test_large_data_is_transferred_with_a_function(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         import hashlib
         data = os.urandom(8 << 20)
@@ -288,7 +288,7 @@ def test_much_data_travels_with_a_function(engine: Engine) -> None:  # noqa: F81
     assert {json.loads(Path(d, "result.json").read_text())["hash"] for d in output["dirs"]} == {output["hash"]}
 
 
-def test_a_module_that_is_not_there_is_named(engine: Engine) -> None:  # noqa: F811
+def test_missing_module_is_named(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         import types
         made_up = types.ModuleType("made_up")
@@ -302,7 +302,7 @@ def test_a_module_that_is_not_there_is_named(engine: Engine) -> None:  # noqa: F
 # ---- failures and limits --------------------------------------------------------------------------------------
 
 
-def test_a_failing_trial_brings_its_traceback(engine: Engine) -> None:  # noqa: F811
+def test_failed_trial_has_its_traceback(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         def deeper(x):
             if x == 2:
@@ -320,7 +320,7 @@ def test_a_failing_trial_brings_its_traceback(engine: Engine) -> None:  # noqa: 
     assert "in deeper" in Path(output["logdir"], "stderr").read_text()
 
 
-def test_when_all_fail_the_first_traceback_is_raised(engine: Engine) -> None:  # noqa: F811
+def test_first_traceback_is_raised_if_all_trials_fail(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         try:
             experiment.grid_search(lambda x: 1 / (x - x), {"x": [1, 2]}, tensorboard=False, **where)
@@ -332,7 +332,7 @@ def test_when_all_fail_the_first_traceback_is_raised(engine: Engine) -> None:  #
 
 
 @pytest.mark.full
-def test_a_trial_that_is_killed_is_told_so(engine: Engine) -> None:  # noqa: F811
+def test_killed_trial_has_the_signal_in_its_message(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         import signal
         result = experiment.grid_search(lambda x: os.kill(os.getpid(), signal.SIGKILL) if x == 1 else x, {"x": [1, 2]},
@@ -342,7 +342,7 @@ def test_a_trial_that_is_killed_is_told_so(engine: Engine) -> None:  # noqa: F81
     assert output["states"] == ["failed", "done"] and output["message"] == "ended by signal 9 (Killed)"
 
 
-def test_a_trial_that_is_tried_again_finds_its_checkpoint(engine: Engine) -> None:  # noqa: F811
+def test_retried_trial_finds_its_checkpoint(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         def training(x):
             kept = Path(os.environ["HOPYARD_CHECKPOINT"], "epoch")
@@ -362,7 +362,7 @@ def test_a_trial_that_is_tried_again_finds_its_checkpoint(engine: Engine) -> Non
 
 
 @pytest.mark.full
-def test_a_trial_that_takes_too_long_is_ended(engine: Engine) -> None:  # noqa: F811
+def test_trial_over_its_time_limit_is_killed(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         def training(x):
             while x == 1:
@@ -375,7 +375,7 @@ def test_a_trial_that_takes_too_long_is_ended(engine: Engine) -> None:  # noqa: 
     assert output["states"] == ["failed", "done"] and "longer than the 4" in output["message"], output
 
 
-def test_a_trial_that_takes_too_much_memory_is_ended(engine: Engine) -> None:  # noqa: F811
+def test_trial_over_its_memory_limit_is_killed(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         def training(mb):
             return len(os.urandom(1) * (mb << 20)) >> 20
@@ -387,11 +387,11 @@ def test_a_trial_that_takes_too_much_memory_is_ended(engine: Engine) -> None:  #
     assert re.match(r"killed: used .* of the 150\.0 MB it may use", output["message"]), output["message"]
 
 
-# ---- runs that outlive their call -----------------------------------------------------------------------------
+# ---- detached runs --------------------------------------------------------------------------------------------
 
 
 def test_stop_and_resume(engine: Engine) -> None:  # noqa: F811
-    """What was done stays, what was not begins anew."""
+    """Finished trials stay, the others start again."""
     output = engine.evaluate("""
         def training(x):
             while x > 1 and not os.path.exists(os.path.join(meet, "gate")):
@@ -403,7 +403,7 @@ def test_stop_and_resume(engine: Engine) -> None:  # noqa: F811
     """)
     yard, run = engine.yard, output["run"]
     assert output["state"] == "running"
-    wait_for(lambda: [t["state"] for t in yard.trials(run)][:2] == ["done", "running"], "one is done, another runs")
+    wait_for(lambda: [t["state"] for t in yard.trials(run)][:2] == ["done", "running"], "one trial is done, another runs")
     yard.run("stop", run)
     (engine.meet / "gate").touch()
     output = engine.evaluate(f"""
@@ -418,15 +418,15 @@ def test_stop_and_resume(engine: Engine) -> None:  # noqa: F811
 
 
 @pytest.mark.full
-def test_resume_tries_again_what_has_failed(engine: Engine) -> None:  # noqa: F811
+def test_resume_retries_failed_trials(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         def training(x):
-            if x == 2 and not os.path.exists(os.path.join(meet, "mended")):
-                raise RuntimeError("mend me")
+            if x == 2 and not os.path.exists(os.path.join(meet, "fixed")):
+                raise RuntimeError("not fixed yet")
             return x
 
         failed = experiment.grid_search(training, {"x": [1, 2, 3]}, tensorboard=False, **where)
-        Path(meet, "mended").touch()
+        Path(meet, "fixed").touch()
         resumed = experiment.resume(failed, tensorboard=False, **({"spark": where["spark"]} if "spark" in where else {}))
         emit(before=[t.state for t in failed.trials], after=[t.state for t in resumed.trials],
             attempts=[t.attempts for t in resumed.trials])
@@ -435,8 +435,8 @@ def test_resume_tries_again_what_has_failed(engine: Engine) -> None:  # noqa: F8
 
 
 @pytest.mark.full
-def test_two_runs_at_a_time(engine: Engine) -> None:  # noqa: F811
-    """On a cluster the second one waits for the executors of the first."""
+def test_two_concurrent_runs(engine: Engine) -> None:  # noqa: F811
+    """On a cluster the second run waits for the executors of the first."""
     output = engine.evaluate("""
         runs = [experiment.grid_search(lambda x: x, {"x": [1, 2]}, detach=True, tensorboard=False, **where) for _ in range(2)]
         emit(states=[experiment.attach(run).state for run in runs])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trainings on many ranks promise, on every engine alike."""
+"""Trainings on many ranks, on every engine."""
 from __future__ import annotations
 
 import json
@@ -14,8 +14,8 @@ from engines import Engine, by_itself, engine  # noqa: F401  (fixtures)
 # ---- ranks ----------------------------------------------------------------------------------------------------
 
 
-def test_what_the_ranks_return_comes_back_by_rank(engine: Engine) -> None:  # noqa: F811
-    """With the collectives of NumPy, and a word in their environment."""
+def test_return_values_are_ordered_by_rank(engine: Engine) -> None:  # noqa: F811
+    """With collectives on NumPy arrays, and a variable in their environment."""
     output = engine.evaluate("""
         import numpy
 
@@ -39,7 +39,7 @@ def test_what_the_ranks_return_comes_back_by_rank(engine: Engine) -> None:  # no
     assert [Path(output["logdir"], f"rank={n}", "stdout").read_text() for n in range(4)] == [f"rank {n} blue\n" for n in range(4)]
 
 
-def test_who_is_local_to_whom_is_what_the_engine_is(engine: Engine) -> None:  # noqa: F811
+def test_local_ranks_follow_the_machines_of_the_engine(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         def training():
             import hopyard.collective as hvd
@@ -56,8 +56,8 @@ def test_who_is_local_to_whom_is_what_the_engine_is(engine: Engine) -> None:  # 
 
 
 @pytest.mark.full
-def test_tensorflows_operations(engine: Engine) -> None:  # noqa: F811
-    """In a graph and out of it; ranks that began differently go on alike."""
+def test_tensorflow_operations(engine: Engine) -> None:  # noqa: F811
+    """In a graph and eagerly; ranks with different initial values become equal."""
     output = engine.evaluate("""
         def training():
             import tensorflow as tf
@@ -82,7 +82,7 @@ def test_tensorflows_operations(engine: Engine) -> None:  # noqa: F811
     assert output["ranks"] == [{"graph": [4.0, 6.0], "begun": [1.0, 2.0], "eager": [0, 1, 2, 3], "gradient": [2.5, 2.5]}] * 4
 
 
-def test_a_keras_fit_ends_with_the_same_weights_everywhere(engine: Engine) -> None:  # noqa: F811
+def test_keras_fit_ends_with_the_same_weights_on_all_ranks(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         def training(epochs):
             import keras, numpy, tensorflow as tf
@@ -106,10 +106,10 @@ def test_a_keras_fit_ends_with_the_same_weights_everywhere(engine: Engine) -> No
     assert all(m["loss"] == pytest.approx(first[1]) and m["examples_per_second"] > 0 for m in output["metrics"]), output["metrics"]
 
 
-# ---- under other names ----------------------------------------------------------------------------------------
+# ---- compatible APIs ------------------------------------------------------------------------------------------
 
 
-def test_horovods_own_calls(engine: Engine) -> None:  # noqa: F811
+def test_horovod_api(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         def training(scale):
             import hopyard.collective as hvd
@@ -129,7 +129,7 @@ def test_horovods_own_calls(engine: Engine) -> None:  # noqa: F811
 
 
 @pytest.mark.full
-def test_a_notebook_runs_on_every_rank(engine: Engine) -> None:  # noqa: F811
+def test_notebook_runs_on_every_rank(engine: Engine) -> None:  # noqa: F811
     cells = ["import numpy\nimport horovod\nimport hopyard.collective as hvd\nhvd.init()",
              "total = hvd.allreduce(numpy.array([1.0 + hvd.rank()]), op=hvd.Sum)\n"
              "print(hvd.rank(), hvd.size(), float(total[0]), horovod.__version__)"]
@@ -140,11 +140,11 @@ def test_a_notebook_runs_on_every_rank(engine: Engine) -> None:  # noqa: F811
     assert shown == [f"{rank} 2 3.0 0.28.1\n" for rank in range(2)]
 
 
-# ---- when something goes wrong --------------------------------------------------------------------------------
+# ---- failures -------------------------------------------------------------------------------------------------
 
 
-def test_a_rank_that_raises_is_raised_with_its_own_traceback(engine: Engine) -> None:  # noqa: F811
-    """The others fail as well, since it is gone; that is not what one wants to read, though its own end takes longer."""
+def test_exception_of_a_rank_is_raised_with_its_traceback(engine: Engine) -> None:  # noqa: F811
+    """The others fail as well, because the rank is lost; the own traceback is shown, though that rank takes longer to end."""
     output = engine.evaluate("""
         def training():
             import atexit
@@ -165,8 +165,8 @@ def test_a_rank_that_raises_is_raised_with_its_own_traceback(engine: Engine) -> 
     assert output["text"].rstrip().endswith("ValueError: rank two says no") and output["states"][2] == "failed"
 
 
-def test_a_rank_that_is_killed_is_named_to_the_others(engine: Engine) -> None:  # noqa: F811
-    """They would wait for it for ever."""
+def test_killed_rank_is_reported_to_the_others(engine: Engine) -> None:  # noqa: F811
+    """They would wait for it forever."""
     output = engine.evaluate("""
         def training():
             import hopyard.collective as hvd
@@ -191,7 +191,7 @@ def test_a_rank_that_is_killed_is_named_to_the_others(engine: Engine) -> None:  
 
 
 @pytest.mark.full
-def test_all_are_tried_again_together(engine: Engine) -> None:  # noqa: F811
+def test_all_ranks_are_retried_together(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         def training():
             import hopyard.collective as hvd
@@ -206,7 +206,7 @@ def test_all_are_tried_again_together(engine: Engine) -> None:  # noqa: F811
     assert output["ranks"] == [[2, 2], [2, 2]]
 
 
-def test_an_elastic_one_goes_on_without_a_rank(engine: Engine) -> None:  # noqa: F811
+def test_elastic_training_continues_without_a_rank(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         def training():
             import hopyard.collective as hvd
@@ -224,11 +224,11 @@ def test_an_elastic_one_goes_on_without_a_rank(engine: Engine) -> None:  # noqa:
 
         emit(ranks=allreduce.run(training, np=2, min_np=1, max_np=2, tensorboard=False, **where))
     """)
-    assert (engine.meet / "fell").exists() and output["ranks"] in ([0], [0, 1]), "the one that fell may be back in time"
+    assert (engine.meet / "fell").exists() and output["ranks"] in ([0], [0, 1]), "the lost rank may rejoin in time"
 
 
 @pytest.mark.full
-def test_one_that_takes_too_long_is_ended_as_a_whole(engine: Engine) -> None:  # noqa: F811
+def test_training_over_its_time_limit_is_killed(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         def training():
             while True:
@@ -240,7 +240,7 @@ def test_one_that_takes_too_long_is_ended_as_a_whole(engine: Engine) -> None:  #
 
 
 @pytest.mark.full
-def test_a_training_is_stopped_like_any_run(engine: Engine) -> None:  # noqa: F811
+def test_training_is_stopped_like_any_run(engine: Engine) -> None:  # noqa: F811
     engine.notebook.begin("""
         def training():
             import hopyard.collective as hvd
@@ -252,15 +252,15 @@ def test_a_training_is_stopped_like_any_run(engine: Engine) -> None:  # noqa: F8
 
         emit(error=failing(lambda: allreduce.run(training, np=2, tensorboard=False, **where)))
     """)
-    wait_for(lambda: len(list(engine.meet.iterdir())) == 2, "both ranks are at it")
+    wait_for(lambda: len(list(engine.meet.iterdir())) == 2, "both ranks are running")
     [run] = engine.running()
     engine.yard.run("stop", run)
     assert f"run {run} was stopped" in engine.notebook.end()["error"]
 
 
 @pytest.mark.full
-def test_ranks_without_a_slot_are_refused_in_a_sentence(engine: Engine) -> None:  # noqa: F811
-    """This machine alone has as many as one asks for."""
+def test_ranks_without_a_slot_are_refused_with_a_message(engine: Engine) -> None:  # noqa: F811
+    """Only this machine takes any number of ranks."""
     output = engine.evaluate("""
         emit(error=failing(lambda: allreduce.run(lambda: 1, np=5, tensorboard=False, **where)))
     """)
@@ -268,8 +268,8 @@ def test_ranks_without_a_slot_are_refused_in_a_sentence(engine: Engine) -> None:
 
 
 @pytest.mark.full
-def test_each_rank_leaves_a_timeline(engine: Engine) -> None:  # noqa: F811
-    """Where it was asked for, or with the rank's logs if its machine has no such folder."""
+def test_each_rank_writes_a_timeline(engine: Engine) -> None:  # noqa: F811
+    """In the requested directory, or with the rank's logs if its machine does not have it."""
     output = engine.evaluate("""
         def training():
             import hopyard.collective as hvd
@@ -287,7 +287,7 @@ def test_each_rank_leaves_a_timeline(engine: Engine) -> None:  # noqa: F811
 
 
 @pytest.mark.full
-def test_what_ranks_print_is_where_one_asked_for_it(engine: Engine) -> None:  # noqa: F811
+def test_output_of_ranks_is_in_the_requested_directory(engine: Engine) -> None:  # noqa: F811
     output = engine.evaluate("""
         def training():
             import hopyard.collective as hvd
