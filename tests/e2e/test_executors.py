@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executors as they are found in the world: on folders that may not execute, with another Python, with an older glibc,
-with an environment that was sent along. What fits runs; what does not is a sentence with the executor in it."""
+"""Executors in various environments: noexec directories, another Python, an older glibc, a packed environment.
+Compatible ones run trials; for others the message names the executor."""
 from __future__ import annotations
 
 import json
@@ -25,17 +25,17 @@ HERE = re.escape(platform.node())
 
 
 def house_of(cluster: dict[str, Any], folder: Path, python: str, **settings: str) -> Iterator[House]:
-    """One whose executors have this Python."""
+    """One whose executors use this Python."""
     env = {**cluster["spark_env"], "PYSPARK_PYTHON": python}
     yield from houses({**cluster, "spark_env": env}, "spark", folder, **settings)
 
 
-# ---- a folder that may not execute ---------------------------------------------------------------------------
+# ---- noexec directories --------------------------------------------------------------------------------------
 
 
 @contextmanager
 def noexec(worker: int, folder: Path) -> Iterator[None]:
-    """An empty folder in the place of this one, as that process and its children see it."""
+    """Mounts an empty directory there, for that process and its children."""
     inside = ["nsenter", "--target", str(worker), "--mount"]
     subprocess.run([*inside, "mount", "-t", "tmpfs", "-o", "noexec", "hopyard-test", folder], check=True)
     try:
@@ -55,7 +55,7 @@ def noexec_house(spark_cluster: dict[str, Any], tmp_path: Path) -> Iterator[Hous
         yield from houses(spark_cluster, "spark", tmp_path)
 
 
-def test_where_no_folder_may_execute_all_runs_from_memory(noexec_house: House) -> None:
+def test_everything_runs_from_memory_if_all_directories_are_noexec(noexec_house: House) -> None:
     """Also for a second agent, which finds the links of the first."""
     output = noexec_house.notebook.evaluate("""
         def training(base):
@@ -83,7 +83,7 @@ def test_where_no_folder_may_execute_all_runs_from_memory(noexec_house: House) -
 
 
 def another_python(folder: Path) -> str:
-    """Ours, but for the number that it gives for its version."""
+    """Ours, with another version number."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", folder], check=True)
     [libraries] = folder.glob("lib/python3*/site-packages")
     (libraries / "usercustomize.py").write_text(  # Debian's Python has a sitecustomize already
@@ -95,8 +95,8 @@ def another_python(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("which", ["other", "old"])
-def test_a_python_that_does_not_fit_is_named_with_the_executor(spark_cluster: dict[str, Any], tmp_path: Path,
-                                                               which: str) -> None:
+def test_incompatible_python_is_reported_with_the_executor(spark_cluster: dict[str, Any], tmp_path: Path,
+                                                           which: str) -> None:
     """Of another version, which Spark refuses; or Debian's PyPy, for which Spark's own modules may be too new."""
     python = another_python(tmp_path / "other") if which == "other" else "/usr/bin/pypy3"
     for house in house_of(spark_cluster, tmp_path, python):
@@ -111,16 +111,16 @@ def test_a_python_that_does_not_fit_is_named_with_the_executor(spark_cluster: di
                          output["error"]), output["error"]
 
 
-# ---- an environment that is sent along -----------------------------------------------------------------------
+# ---- packed environments -------------------------------------------------------------------------------------
 
 
 def packed(folder: Path, packer: str) -> Path:
-    """An environment with a module that nobody else has."""
+    """An environment with a module that is not installed elsewhere."""
     environment, archive = folder / "environment", folder / "environment.tar.gz"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     [libraries] = environment.glob("lib/python3*/site-packages")
     (libraries / "only_there.py").write_text("import sys\nWORD = 'from ' + sys.prefix\n")
-    if packer == "conda-pack":  # by these two it knows conda's environments, whose files conda lists or not
+    if packer == "conda-pack":  # these two identify a conda environment, whose files conda lists or not
         (environment / "conda-meta").mkdir()
         (environment / "conda-meta/history").touch()
     subprocess.run([Path(sys.executable).with_name(packer), "--prefix", environment, "--output", archive], check=True)
@@ -128,8 +128,8 @@ def packed(folder: Path, packer: str) -> Path:
 
 
 @pytest.mark.parametrize("packer", ["venv-pack", "conda-pack"])
-def test_an_environment_goes_along(spark_cluster: dict[str, Any], tmp_path: Path, packer: str) -> None:
-    """It has no hopyard, and its modules are those of the trials."""
+def test_packed_environment_is_used(spark_cluster: dict[str, Any], tmp_path: Path, packer: str) -> None:
+    """It has no hopyard, and trials use its modules."""
     archive = packed(tmp_path, packer)
     for house in house_of(spark_cluster, tmp_path, "./environment/bin/python", archives=f"{archive}#environment"):
         output = house.notebook.evaluate("""
@@ -146,12 +146,12 @@ def test_an_environment_goes_along(spark_cluster: dict[str, Any], tmp_path: Path
         assert re.fullmatch("from /.*/environment", output["output"]["word"]) and "/.hopyard-" in output["output"]["hopyard"], output
 
 
-# ---- what does not fit ---------------------------------------------------------------------------------------
+# ---- incompatible executors ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def house(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """Two executors, a driver that others than this machine could reach, and all that Spark writes down or shows."""
+    """Two executors, a driver that is reachable from other machines, and all that Spark logs or shows."""
     folder = tmp_path_factory.mktemp("house")
     events = tmp_path_factory.mktemp("events")
     settings = {"driver_host": own_address(), "eventLog_enabled": "true", "eventLog_dir": events.as_uri(),
@@ -165,17 +165,17 @@ def house(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactor
 
 
 def own_address() -> str:
-    """One that is not only for this machine, if it has any."""
+    """An address that other machines can reach, if there is one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         try:
-            s.connect(("192.0.2.1", 9))  # nothing is sent
+            s.connect(("192.0.2.1", 9))  # sends nothing
         except OSError:
-            pytest.skip("this machine has only itself")
+            pytest.skip("this machine has no other address")
         return str(s.getsockname()[0])
 
 
 def newer_glibc(program: Path, folder: Path) -> Path:
-    """The same program, made on a system that nobody has yet."""
+    """The same program, as if built on a system with a future glibc."""
     made, data = folder / "hopyard", program.read_bytes()
     newest = max(re.findall(rb"\0GLIBC_2\.\d\d\0", data))
     made.write_bytes(data.replace(newest, b"\0GLIBC_2.99\0"))
@@ -183,7 +183,7 @@ def newer_glibc(program: Path, folder: Path) -> Path:
     return made
 
 
-def test_a_glibc_that_is_too_old_is_named_with_the_executor(house: House, tmp_path: Path) -> None:
+def test_old_glibc_is_reported_with_the_executor(house: House, tmp_path: Path) -> None:
     made = newer_glibc(Path(BIN), tmp_path)
     output = house.notebook.evaluate(f"""
         from hopyard._spark import package_archive as _package_archive
@@ -199,7 +199,7 @@ def test_a_glibc_that_is_too_old_is_named_with_the_executor(house: House, tmp_pa
     assert re.search(rf"executor \d+ on {HERE}: its glibc is {version}, but hopyard's program needs 2\.99; ", output["error"])
 
 
-def test_a_module_that_is_missing_is_named_with_the_executor(house: House) -> None:
+def test_missing_module_is_reported_with_the_executor(house: House) -> None:
     output = house.notebook.evaluate("""
         os.mkdir("elsewhere")
         Path("elsewhere", "mymodel.py").write_text("def training(x):\\n    return x\\n")
@@ -214,11 +214,11 @@ def test_a_module_that_is_missing_is_named_with_the_executor(house: House) -> No
     assert "cannot import 'mymodel'" in output["error"] and where and where[1] in output["executors"], output
 
 
-# ---- nobody else hears the key -------------------------------------------------------------------------------
+# ---- secrecy of the key --------------------------------------------------------------------------------------
 
 
 def listening(pid: int) -> set[str]:
-    """Addresses at which a process takes connections over TCP."""
+    """Addresses on which a process accepts TCP connections."""
     sockets = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -235,7 +235,7 @@ def listening(pid: int) -> set[str]:
 
 
 def fetched(page: str, app: str) -> bytes:
-    """What Spark shows of an application, as pages and for programs."""
+    """What Spark shows of an application, as pages and in its REST API."""
     api = f"api/v1/applications/{app}"
     stages = json.loads(urllib.request.urlopen(f"{page}/{api}/stages", timeout=60).read())
     paths = [*(f"{name}/" for name in ("jobs", "stages", "storage", "environment", "executors")),
@@ -258,7 +258,7 @@ def written_below(*folders: Path) -> Iterator[tuple[str, bytes]]:
                 yield str(path), path.read_bytes()
 
 
-def test_the_key_of_an_agent_is_seen_nowhere_and_the_driver_listens_where_executors_reach_it(
+def test_key_is_not_exposed_and_the_driver_listens_on_a_reachable_address(
         house: House, spark_cluster: dict[str, Any]) -> None:
     gate = house.yard.project / "gate"
     output = house.notebook.evaluate(f"""
@@ -282,17 +282,17 @@ def test_the_key_of_an_agent_is_seen_nowhere_and_the_driver_listens_where_execut
     folders = [house.yard.project, house.yard.runtime, spark_cluster["state"], Path(output["events"].removeprefix("file:"))]
     seen += written_below(*folders)
     assert any(b"SparkListenerTaskEnd" in text for _, text in seen), "Spark has written its events"
-    assert any("/.hopyard-" in name for name, _ in seen), "executors have their folders there"
+    assert any("/.hopyard-" in name for name, _ in seen), "executors have their directories there"
     for where, text in seen:
         assert not [key for key in keys if key in text], where
 
 
-def test_a_channel_that_others_can_read_is_said_in_one_line(house: House) -> None:
+def test_unencrypted_channel_causes_one_warning(house: House) -> None:
     house.notebook.evaluate("quick()")
     assert house.notebook.shown.count("Spark's channel to its executors is not authenticated and encrypted") == 1
 
 
-def test_an_encrypted_channel_is_used_and_nothing_is_said(yarn_cluster: dict[str, Any], tmp_path: Path) -> None:
+def test_encrypted_channel_causes_no_warning(yarn_cluster: dict[str, Any], tmp_path: Path) -> None:
     settings = {"driver_host": own_address(), "authenticate": "true", "network_crypto_enabled": "true", "executor_instances": "1"}
     for house in houses(yarn_cluster, "yarn", tmp_path, **settings):
         output = house.notebook.evaluate("""

@@ -25,7 +25,7 @@ from hopyard import experiment
 
 
 class Lab:
-    """Python scripts in a yard: each says what it has to say as its last line, in JSON."""
+    """Python scripts in a yard: each prints its results as its last line, in JSON."""
 
     def __init__(self, yard: Yard) -> None:
         self.yard = yard
@@ -48,7 +48,7 @@ class Lab:
         return p
 
     def evaluate(self, code: str) -> Any:
-        """What the script passes to `say`, its last words."""
+        """Returns what the script passes to `emit` last."""
         out = self.run("def emit(**words): print(json.dumps(words))\n" + textwrap.dedent(code)).stdout
         return json.loads(out.splitlines()[-1])
 
@@ -61,8 +61,8 @@ def lab(yard: Yard) -> Lab:
 # ---- results ---------------------------------------------------------------------------
 
 
-def test_a_script_needs_no_main_guard(yard: Yard, lab: Lab) -> None:
-    """Its functions, and what they use, go by value: the script is never imported again."""
+def test_script_needs_no_main_guard(yard: Yard, lab: Lab) -> None:
+    """Its functions, and what they use, go by value: the script is not imported again."""
     output = lab.evaluate("""
         with open("started", "a") as f:
             print("once", file=f)
@@ -94,7 +94,7 @@ def test_a_script_needs_no_main_guard(yard: Yard, lab: Lab) -> None:
     assert (yard.project / "started").read_text() == "once\n"
 
 
-def test_what_happens_is_told_line_by_line_where_there_is_no_terminal(lab: Lab) -> None:
+def test_progress_is_printed_in_lines_without_a_terminal(lab: Lab) -> None:
     out = lab.run("""
         def training(x):
             return x
@@ -103,8 +103,8 @@ def test_what_happens_is_told_line_by_line_where_there_is_no_terminal(lab: Lab) 
     assert re.search(r"(?m)^run 1 lines: 2 trials", out) and "[1/2] trial 1 done  x=1  metric=1" in out and "run 1 done: 2 done" in out
 
 
-def test_a_missing_tensorboard_is_said_in_one_line(yard: Yard, lab: Lab) -> None:
-    """And one that ends by itself leaves no address either."""
+def test_missing_tensorboard_causes_one_line(yard: Yard, lab: Lab) -> None:
+    """One that exits by itself leaves no address either."""
     (yard.project / "sitecustomize.py").write_text("import sys\nsys.modules['tensorboard'] = None\n")
     lab.env["PYTHONPATH"] = str(yard.project)
     p = lab.run("""
@@ -135,7 +135,7 @@ def test_a_missing_tensorboard_is_said_in_one_line(yard: Yard, lab: Lab) -> None
 
 
 @pytest.mark.smoke
-def test_a_function_of_a_module_beside_the_script(lab: Lab) -> None:
+def test_function_of_a_module_next_to_the_script(lab: Lab) -> None:
     lab.script("def training(x):\n    return -x\n", "mymodel.py")
     output = lab.evaluate("""
         import mymodel
@@ -146,7 +146,7 @@ def test_a_function_of_a_module_beside_the_script(lab: Lab) -> None:
     assert len(set(output["all"])) == 5 and output["best"] == max(output["all"]) and output["again"] == output["all"]
 
 
-def test_evolution_and_the_named_metric_of_a_dict(lab: Lab) -> None:
+def test_evolution_with_the_named_metric_of_a_dict(lab: Lab) -> None:
     output = lab.evaluate("""
         def training(x):
             return {"loss": (x - 0.3) ** 2, "epochs": 4, "note": "fine"}
@@ -160,7 +160,7 @@ def test_evolution_and_the_named_metric_of_a_dict(lab: Lab) -> None:
     assert output["metrics"]["epochs"] == 4 and output["metrics"]["loss"] == output["best"] and output["alias"]
 
 
-def test_launch_pairs_its_lists_and_needs_none(lab: Lab) -> None:
+def test_launch_pairs_its_lists_and_needs_no_parameters(lab: Lab) -> None:
     output = lab.evaluate("""
         def training(x=0, y=0):
             return 10 * x + y
@@ -173,7 +173,7 @@ def test_launch_pairs_its_lists_and_needs_none(lab: Lab) -> None:
     assert output == {"pairs": [13, 24], "alone": [0], "quiet": [[None, "done"]], "notes": []}
 
 
-def test_reported_values_are_the_trials_metrics(yard: Yard, lab: Lab) -> None:
+def test_reported_values_are_metrics_of_the_trial(yard: Yard, lab: Lab) -> None:
     output = lab.evaluate("""
         def training(x):
             for step in range(3):
@@ -194,8 +194,8 @@ NO_BEST = """
 """
 
 
-def test_what_is_no_metric_is_noted_and_asked_for_it_is_a_sentence(yard: Yard, lab: Lab) -> None:
-    """A list as model.evaluate returns it; a dict of epochs, of which nothing says which counts; reports alone."""
+def test_values_without_a_metric_cause_a_note_or_an_error_if_one_is_needed(yard: Yard, lab: Lab) -> None:
+    """A list as model.evaluate returns it; a dict of epochs without a metric name; reports only."""
     p = lab.run(NO_BEST + """
         listed = experiment.grid_search(lambda x: [0.3, x], {"x": [1, 2, 3]}, tensorboard=False)
         loss = experiment.random_search(lambda x: {"loss": [1.0, x]}, {"x": [0.0, 1.0]}, samples=2, tensorboard=False)
@@ -219,8 +219,8 @@ def test_what_is_no_metric_is_noted_and_asked_for_it_is_a_sentence(yard: Yard, l
     assert named == printed == ["done", [], {"x": 2}]
 
 
-def test_a_search_learns_from_the_value_that_counts_after_a_resume_too(yard: Yard, lab: Lab) -> None:
-    """Histories of Keras, reports alone, and a driver that is killed between trials."""
+def test_search_uses_the_metric_also_after_a_resume(yard: Yard, lab: Lab) -> None:
+    """Histories of Keras, reports only, and a driver that is killed between trials."""
     p = lab.run(NO_BEST + """
         class History:
             def __init__(self, x):
@@ -249,14 +249,14 @@ def test_a_search_learns_from_the_value_that_counts_after_a_resume_too(yard: Yar
     """)
     evolved, plain, told, notes, metrics, resumed, why = json.loads(p.stdout.splitlines()[-1])
     assert evolved == plain == told, "the same values, so the same trials"
-    [note] = notes  # of the first that has ended
+    [note] = notes  # of the first trial that has ended
     assert re.fullmatch("trial [12]: val_accuracy is used as the metric; name another value with metric=", note), note
     assert metrics["val_accuracy"] == metrics["metric"] and metrics["val_loss"] == 2.0
     assert resumed[-1] == "none of the 3 finished trials has a metric, so there is no best trial"
     assert "killing returned [1, 1] (list)" in why
 
 
-def test_a_loss_that_is_named_wants_a_direction(yard: Yard, lab: Lab) -> None:
+def test_metric_named_loss_needs_a_direction(yard: Yard, lab: Lab) -> None:
     output = lab.evaluate("""
         try:
             experiment.grid_search(lambda x: {"val_loss": x}, {"x": [1, 2]}, metric="val_loss", tensorboard=False)
@@ -270,7 +270,7 @@ def test_a_loss_that_is_named_wants_a_direction(yard: Yard, lab: Lab) -> None:
                               "add direction='min' (or 'max')")
 
 
-def test_keras_reports_every_epoch_by_a_callback_and_its_history_counts(lab: Lab) -> None:
+def test_keras_callback_reports_every_epoch_and_the_history_is_a_metric(lab: Lab) -> None:
     """Keras 3 and tf_keras, which have no class in common."""
     output = lab.evaluate("""
         def training(kit):
@@ -290,7 +290,7 @@ def test_keras_reports_every_epoch_by_a_callback_and_its_history_counts(lab: Lab
     assert [row["step"] for row in steps] == [0, 1, 2, 0, 1, 2]
 
 
-def test_numbers_in_folders_are_as_short_as_they_can_be_and_the_same(lab: Lab) -> None:
+def test_numbers_in_directory_names_are_short_and_exact(lab: Lab) -> None:
     output = lab.evaluate("""
         import numpy
         space = {"rate": numpy.array([0.1, 1e-5, 0.7], "float32"), "drop": numpy.linspace(0.1, 0.3, 3)}
@@ -305,8 +305,8 @@ def test_numbers_in_folders_are_as_short_as_they_can_be_and_the_same(lab: Lab) -
             assert float(text) == params[key] and len(text) <= len(repr(params[key])), (text, params)
 
 
-def test_functions_may_use_packages_without_init_files(yard: Yard, lab: Lab) -> None:
-    """Namespace packages, in which importlib looks for a parent among the imported modules."""
+def test_functions_may_use_namespace_packages(yard: Yard, lab: Lab) -> None:
+    """Namespace packages, for which importlib looks up a parent among the imported modules."""
     deep = yard.project / "proj" / "models" / "deep"
     deep.mkdir(parents=True)
     (deep / "net.py").write_text("import numpy\ndef value(x): return 2 * x\n")
@@ -319,7 +319,7 @@ def test_functions_may_use_packages_without_init_files(yard: Yard, lab: Lab) -> 
     assert output["best"] == 4
 
 
-def test_tensorflow_is_imported_before_the_trials_and_not_here(lab: Lab) -> None:
+def test_tensorflow_is_preloaded_for_trials_and_not_imported_in_the_script(lab: Lab) -> None:
     output = lab.evaluate("""
         def training(x):
             warm = {"tensorflow", "keras"} <= set(sys.modules)
@@ -335,7 +335,7 @@ def test_tensorflow_is_imported_before_the_trials_and_not_here(lab: Lab) -> None
 # ---- failures ------------------------------------------------------------------------------
 
 
-def test_a_traceback_comes_to_the_result_the_log_and_the_terminal(yard: Yard, lab: Lab) -> None:
+def test_traceback_is_in_the_result_the_log_and_the_terminal(yard: Yard, lab: Lab) -> None:
     p = lab.run("""
         def deeper(x):
             if x == 2:
@@ -355,7 +355,7 @@ def test_a_traceback_comes_to_the_result_the_log_and_the_terminal(yard: Yard, la
     assert re.search(r"\[\d/3\] trial 2 failed  x=2 .*ValueError: not 2", p.stdout)
 
 
-def test_when_all_trials_fail_the_first_traceback_is_raised(lab: Lab) -> None:
+def test_first_traceback_is_raised_if_all_trials_fail(lab: Lab) -> None:
     p = lab.run("""
         def training(x):
             return 1 / (x - x)
@@ -377,7 +377,7 @@ def test_when_all_trials_fail_the_first_traceback_is_raised(lab: Lab) -> None:
         ("grid_search(lambda x: {'loss': 1}, {'x': [1]}, metric='accuracy')", "returned no 'accuracy'; it returned loss"),
     ],
 )
-def test_a_metric_that_is_needed_and_not_there_is_said(lab: Lab, call: str, sentence: str) -> None:
+def test_missing_metric_is_an_error(lab: Lab, call: str, sentence: str) -> None:
     p = lab.run(f"""
         try:
             experiment.{call[:-1]}, tensorboard=False)
@@ -398,7 +398,7 @@ def test_a_metric_that_is_needed_and_not_there_is_said(lab: Lab, call: str, sent
         ("result('nobody')", "no runs yet in"),
     ],
 )
-def test_what_the_program_refuses_is_its_sentence(yard: Yard, lab: Lab, call: str, sentence: str) -> None:
+def test_usage_errors_have_the_message_of_the_program(yard: Yard, lab: Lab, call: str, sentence: str) -> None:
     output = lab.evaluate(f"""
         def f(x):
             return x
@@ -408,10 +408,10 @@ def test_what_the_program_refuses_is_its_sentence(yard: Yard, lab: Lab, call: st
             emit(sentence=str(error))
     """)
     assert sentence in output["sentence"] and not output["sentence"].startswith("hopyard")
-    assert yard.state() == "", "nothing was started"
+    assert yard.state() == "", "no run was started"
 
 
-def test_a_module_that_the_trial_cannot_import_is_said(lab: Lab) -> None:
+def test_module_missing_in_a_trial_is_reported(lab: Lab) -> None:
     output = lab.evaluate("""
         import types
         made_up = types.ModuleType("made_up")
@@ -428,11 +428,11 @@ def test_a_module_that_the_trial_cannot_import_is_said(lab: Lab) -> None:
 # ---- runs that outlive their script ------------------------------------------------------------
 
 
-def test_a_function_run_is_resumed_from_a_terminal_with_no_python_alive(yard: Yard, lab: Lab) -> None:
+def test_function_run_is_resumed_from_a_terminal_without_its_python_process(yard: Yard, lab: Lab) -> None:
     lab.run("""
         def training(x):
             if x == 2 and not os.path.exists("mended"):
-                raise RuntimeError("mend me")
+                raise RuntimeError("not fixed yet")
             return x
         experiment.grid_search(training, {"x": [1, 2, 3]}, tensorboard=False)
     """)
@@ -470,7 +470,7 @@ def test_detach_attach_and_resume(yard: Yard, lab: Lab) -> None:
     assert output["text"] == "run 1 was stopped when 0 trials were done; continue it with experiment.resume(1)"
 
 
-def test_a_run_whose_driver_dies_is_an_error_and_can_be_resumed(yard: Yard, lab: Lab) -> None:
+def test_run_whose_driver_dies_raises_an_error_and_can_be_resumed(yard: Yard, lab: Lab) -> None:
     p = lab.start("""
         def training(x):
             while not os.path.exists("gate"):
@@ -481,7 +481,7 @@ def test_a_run_whose_driver_dies_is_an_error_and_can_be_resumed(yard: Yard, lab:
         except hopyard.Error as error:
             print(json.dumps(str(error)))
     """)
-    wait_for(lambda: yard.state() == "running" and yard.attempts(), "it runs")
+    wait_for(lambda: yard.state() == "running" and yard.attempts(), "the trial runs")
     os.kill(yard.process("driver"), signal.SIGKILL)
     out, err = p.communicate(timeout=60)
     assert re.search("driver of run 1 (has )?died", json.loads(out.splitlines()[-1])), out + err
@@ -514,7 +514,7 @@ def test_between_begin_and_end_this_process_is_the_trial(yard: Yard, lab: Lab) -
     assert output["twice"] == "run 1 has not ended; call experiment.end() first"
 
 
-def test_end_takes_nothing_and_dicts_and_refuses_what_is_no_number(yard: Yard, lab: Lab) -> None:
+def test_end_accepts_nothing_or_dicts_and_refuses_non_numbers(yard: Yard, lab: Lab) -> None:
     output = lab.evaluate("""
         experiment.begin(tensorboard=False)
         nothing = experiment.end()
@@ -535,7 +535,7 @@ def test_end_takes_nothing_and_dicts_and_refuses_what_is_no_number(yard: Yard, l
                            "or pass one to experiment.end()"}
 
 
-def test_a_process_that_dies_after_begin_fails_its_trial(yard: Yard, lab: Lab) -> None:
+def test_process_that_dies_after_begin_fails_its_trial(yard: Yard, lab: Lab) -> None:
     lab.env["TMPDIR"] = str(yard.runtime)
     lab.run("""
         experiment.begin(tensorboard=False)
@@ -550,7 +550,7 @@ def test_a_process_that_dies_after_begin_fails_its_trial(yard: Yard, lab: Lab) -
 # ---- TensorBoard -----------------------------------------------------------------------------------
 
 
-def test_a_tensorboard_starts_by_itself_and_ends_with_the_process(yard: Yard, lab: Lab) -> None:
+def test_tensorboard_starts_automatically_and_exits_with_the_process(yard: Yard, lab: Lab) -> None:
     output = lab.evaluate("""
         from pathlib import Path
         def boards():
@@ -568,12 +568,12 @@ def test_a_tensorboard_starts_by_itself_and_ends_with_the_process(yard: Yard, la
         emit(first=first.tensorboard, second=second.tensorboard, boards=boards())
     """)
     assert re.match(r"http://(127\.0\.0\.1|localhost):\d+", output["first"]) and output["second"]
-    assert output["boards"] == 1, "the second run's took the place of the first one's"
+    assert output["boards"] == 1, "the TensorBoard of the second run replaced that of the first"
     yard.wait_idle()
 
 
-def test_without_tensorboard_a_run_goes_on_with_one_line(yard: Yard, lab: Lab, tmp_path: Path) -> None:
-    """A program that cannot show anything stands for a machine without TensorBoard."""
+def test_run_continues_without_tensorboard_with_one_line(yard: Yard, lab: Lab, tmp_path: Path) -> None:
+    """A program that fails stands for a machine without TensorBoard."""
     fake = tmp_path / "hopyard"
     fake.write_text(f'#!/bin/sh\n[ "$1" = tensorboard ] && {{ echo "hopyard tensorboard: it is not installed" >&2; exit 1; }}\nexec {shlex.quote(yard.bin)} "$@"\n')
     fake.chmod(0o755)
@@ -610,7 +610,7 @@ def type_python(lab: Lab, terminal: Terminal) -> None:
     terminal.key("Enter")
 
 
-def test_the_live_table_and_its_end(yard: Yard, lab: Lab, terminal: Terminal) -> None:
+def test_live_table_and_final_output(yard: Yard, lab: Lab, terminal: Terminal) -> None:
     type_python(lab, terminal)
     terminal.see(r"(?s)run 1.*0/2.*running")
     (yard.project / "gate").touch()
@@ -642,7 +642,7 @@ def test_ctrl_c_stops(yard: Yard, lab: Lab, terminal: Terminal) -> None:
     yard.wait_idle()
 
 
-def test_ctrl_c_and_go_on(yard: Yard, lab: Lab, terminal: Terminal) -> None:
+def test_ctrl_c_and_continue(yard: Yard, lab: Lab, terminal: Terminal) -> None:
     type_python(lab, terminal)
     terminal.see("running")
     terminal.key("C-c")
@@ -652,24 +652,24 @@ def test_ctrl_c_and_go_on(yard: Yard, lab: Lab, terminal: Terminal) -> None:
     terminal.see("result 2")
 
 
-@pytest.mark.parametrize("whom", ["the group", "the process"])
-def test_an_interrupt_in_a_pipe_stops_the_run(yard: Yard, lab: Lab, whom: str) -> None:
+@pytest.mark.parametrize("recipient", ["the group", "the process"])
+def test_interrupt_in_a_pipe_stops_the_run(yard: Yard, lab: Lab, recipient: str) -> None:
     p = lab.start(GATED)
     assert p.stdout and "run 1" in p.stdout.readline()
-    (os.killpg if whom == "the group" else os.kill)(p.pid, signal.SIGINT)
+    (os.killpg if recipient == "the group" else os.kill)(p.pid, signal.SIGINT)
     out, err = p.communicate(timeout=60)
     assert "Stopped run_1_was_stopped" in out, out + err
     yard.wait_idle()
 
 
-def test_an_interrupt_while_it_starts_leaves_no_run_behind(yard: Yard, lab: Lab, tmp_path: Path) -> None:
+def test_interrupt_during_the_start_leaves_no_run_behind(yard: Yard, lab: Lab, tmp_path: Path) -> None:
     slow = tmp_path / "hopyard"
     slow.write_text(f'#!/bin/sh\n[ "$1" = run ] && {{ touch {tmp_path}/asked; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; }}\n'
                     f'exec {shlex.quote(yard.bin)} "$@"\n')
     slow.chmod(0o755)
     lab.env["HOPYARD_PROGRAM"] = str(slow)
     p = lab.start(GATED)
-    wait_for(lambda: (tmp_path / "asked").exists(), "the run is asked for")
+    wait_for(lambda: (tmp_path / "asked").exists(), "the run was requested")
     os.killpg(p.pid, signal.SIGINT)
     (tmp_path / "go").touch()
     out, err = p.communicate(timeout=60)

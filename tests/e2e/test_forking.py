@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fork servers and trials that misbehave, and what the run makes of it."""
+"""Fork servers and trials that misbehave, and the resulting messages of the run."""
 from __future__ import annotations
 
 import os
@@ -13,8 +13,8 @@ from conftest import Yard, wait_for
 from test_experiment import Lab, lab  # noqa: F401  (a fixture)
 from test_seams import survive_at
 
-# A fork server without hopyard in it (src/supervise/fork_server.c has the protocol). It is given a line of Python for
-# when it starts and one for when it is asked for a trial; without --serve it is such a trial itself.
+# A fork server without hopyard (the protocol is in src/supervise/fork_server.c). Its arguments are a line of Python that
+# it runs at its start, and one that it runs when a trial is requested; without --serve it is such a trial itself.
 SERVER = '''\
 #!{python} -I
 import json, os, select, signal, socket, subprocess, sys, time
@@ -88,7 +88,7 @@ def write_server(yard: Yard, start: str = "", asked: str = "fork_trial(fds)", tr
 
 
 def run_with(yard: Yard, *words: str, **lines: str) -> Any:
-    """A run whose function is anything, and whose trials this server forks."""
+    """A run with an arbitrary function whose trials this server forks."""
     (yard.project / "bundle").write_bytes(b"{}\nanything")
     return yard.run("run", "--function", "bundle", "--max", "v", "--grid", "x=1..2", "--parallel", "2", *words, "--",
                     write_server(yard, **lines))
@@ -101,20 +101,20 @@ def outcomes(yard: Yard) -> list[tuple[str, float, int]]:
 # ---- servers --------------------------------------------------------------------------------
 
 
-def test_this_server_works(yard: Yard) -> None:
+def test_this_fork_server_works(yard: Yard) -> None:
     run_with(yard)
     assert outcomes(yard) == [("done", 1, 1), ("done", 2, 1)]
 
 
-def test_trials_wait_for_the_next_server_while_the_one_that_died_is_cleared_away(yard: Yard) -> None:
-    """What it has started must go first; meanwhile nobody is to be asked, and no attempt is lost by that."""
+def test_trials_wait_for_the_next_server_during_cleanup_of_a_dead_one(yard: Yard) -> None:
+    """Its processes must be removed first; meanwhile no server is used, and no attempt is lost."""
     run_with(yard, start='subprocess.Popen(["sleep", "60"])',
              asked='os.kill(os.getpid(), signal.SIGKILL) if first("died") else fork_trial(fds)')
     assert outcomes(yard) == [("done", 1, 1), ("done", 2, 1)]
 
 
-def test_a_server_that_refuses_to_fork_is_not_kept(yard: Yard) -> None:
-    """It holds all that was imported, and nobody will ask it again."""
+def test_server_that_refuses_to_fork_is_stopped(yard: Yard) -> None:
+    """It holds all imported modules, and will not be used again."""
     run_with(yard, "--detach", asked='os.write(fds[3], b"refuse it has threads\\n")', trial=GATE)
     wait_for(lambda: len(yard.processes(r"/server$")) == 2, "both trials run in fresh interpreters")
     wait_for(lambda: not yard.processes(r"/server --serve$"), "the server is gone")
@@ -123,21 +123,21 @@ def test_a_server_that_refuses_to_fork_is_not_kept(yard: Yard) -> None:
     assert "it has threads" in yard.driver_log()
 
 
-def test_where_every_server_dies_trials_start_cold(yard: Yard) -> None:
-    """Not again and again, as long as the run lasts; and no attempt is lost by it."""
+def test_trials_start_cold_if_every_server_dies(yard: Yard) -> None:
+    """Not again and again for the whole run; and no attempt is lost by it."""
     run_with(yard, asked="os.kill(os.getpid(), signal.SIGKILL)")
     assert outcomes(yard) == [("done", 1, 1), ("done", 2, 1)]
     assert yard.driver_log().count("the fork server is over") == 3
     assert yard.driver_log().count("trials are not forked") == 1
 
 
-def test_a_server_that_ends_when_it_is_ready_is_not_started_for_ever(yard: Yard) -> None:
+def test_server_that_exits_when_ready_is_not_restarted_forever(yard: Yard) -> None:
     run_with(yard, start='agent.send(b"ready\\n"); os._exit(0)')
     assert outcomes(yard) == [("done", 1, 1), ("done", 2, 1)]
     assert yard.driver_log().count("the fork server is over") == 3
 
 
-def test_imports_that_take_longer_than_a_trial_may_are_not_waited_for(yard: Yard) -> None:
+def test_imports_longer_than_the_trial_timeout_are_given_up(yard: Yard) -> None:
     run_with(yard, "--timeout", "2s", start="time.sleep(600)")
     assert outcomes(yard) == [("done", 1, 1), ("done", 2, 1)]
     assert "were not imported within a trial's time limit (--timeout)" in yard.driver_log()
@@ -146,8 +146,8 @@ def test_imports_that_take_longer_than_a_trial_may_are_not_waited_for(yard: Yard
 # ---- trials ---------------------------------------------------------------------------------
 
 
-def test_no_trial_can_change_the_function_of_those_that_follow(yard: Yard, lab: Lab) -> None:
-    """It lies in a file of the agent's, and a trial is the same user."""
+def test_trial_cannot_change_the_function_of_later_trials(yard: Yard, lab: Lab) -> None:
+    """It is in a file of the agent, and a trial has the same user."""
     output = lab.evaluate("""
         def training(x):
             path = os.environ["HOPYARD_FUNCTION"]
@@ -166,8 +166,8 @@ def test_no_trial_can_change_the_function_of_those_that_follow(yard: Yard, lab: 
 
 
 @pytest.mark.parametrize("limits", ["", "watch"])
-def test_a_trial_over_its_memory_fails_alone(yard: Yard, lab: Lab, limits: str) -> None:
-    """By a cgroup, where there is one, and by the watch."""
+def test_trial_over_its_memory_limit_fails_alone(yard: Yard, lab: Lab, limits: str) -> None:
+    """With a cgroup, if there is one, and with the memory watcher."""
     if limits:
         lab.env["HOPYARD_TEST_LIMITS"] = limits
     output = lab.evaluate("""
@@ -190,7 +190,7 @@ def test_a_trial_over_its_memory_fails_alone(yard: Yard, lab: Lab, limits: str) 
 
 
 def stop_and_resume(yard: Yard) -> None:
-    """What has not begun is stopped at once, leaves nothing, and is run by the resumed run."""
+    """What has not started is stopped at once, leaves nothing, and is run by the resumed run."""
     yard.run("stop", "1")
     yard.wait_idle()
     assert yard.state() == "stopped" and not yard.processes()
@@ -205,15 +205,15 @@ def test_trials_that_wait_for_imports_can_be_stopped(yard: Yard) -> None:
     stop_and_resume(yard)
 
 
-def test_trials_that_are_just_being_forked_can_be_stopped(yard: Yard) -> None:
+def test_trials_can_be_stopped_during_the_fork(yard: Yard) -> None:
     run_with(yard, "--detach", asked='time.sleep(600) if first("late") else fork_trial(fds)')
-    wait_for(lambda: (yard.project / "late").exists(), "the server is asked")
+    wait_for(lambda: (yard.project / "late").exists(), "the server has a request")
     stop_and_resume(yard)
 
 
 # ---- seams ----------------------------------------------------------------------------------
 
-# Where there is an agent, and it is sent the function; before that nothing is new.
+# From where there is an agent that receives the function; earlier positions are tested elsewhere.
 POSITIONS = {
     "agent/wire": range(4, 24, 4), "agent/alloc": range(96, 220, 12), "agent/sys": [60, *range(74, 140, 5)],
     "driver/wire": range(4, 24, 4), "driver/alloc": [*range(3216, 3250, 3), *range(3300, 4300, 100)], "driver/sys": range(430, 760, 25),
@@ -221,7 +221,7 @@ POSITIONS = {
 
 
 @pytest.mark.parametrize("seam", POSITIONS)
-def test_faults_on_the_way_of_a_function_are_survived(yard: Yard, seam: str) -> None:
+def test_faults_in_the_transfer_of_a_function(yard: Yard, seam: str) -> None:
     """Its bytes fill the stream's window more than once."""
     (yard.project / "bundle").write_bytes(b"{}\n" + os.urandom(400_000))
     words = ["--function", "bundle", "--max", "v", "--grid", "x=1..4", "--parallel", "2", "--retries", "3", "--", write_server(yard)]

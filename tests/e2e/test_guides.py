@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code as the guides of hops have it, run as scripts and in a notebook with nothing changed in it.
+"""Code from the guides of hops, run unchanged as scripts and in a notebook.
 
-The calls are the guides'; each test says which. Where a guide has "# Training code" the training is ours,
-and small. `spark` is what Hopsworks' notebooks find defined: here it is None, this machine.
+The calls are those of the guides; each test names its guide. Where a guide has "# Training code" the training is ours,
+and small. `spark` is predefined in notebooks of Hopsworks: here it is None, this machine.
 """
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ print(_json.dumps({name: value for name, value in globals().items()
                    if not name.startswith("_") and isinstance(value, (str, int, float, list, tuple, dict, type(None)))}))
 """
 
-# Ours, and quick: what a guide's "Training code" stands for.
+# Ours, and quick: in place of a guide's "Training code".
 KERAS = """
 def training(learning_rate, dropout):
     import keras
@@ -60,7 +60,7 @@ def training(learning_rate, dropout):
 
 
 class Guide:
-    """Scripts in a project, run by `python -m hopyard.compat`; their variables, at the end."""
+    """Scripts in a project, run by `python -m hopyard.compat`; returns their variables at the end."""
 
     def __init__(self, yard: Yard) -> None:
         self.yard = yard
@@ -79,7 +79,7 @@ class Guide:
         return json.loads(self.run(code, **kw).stdout.splitlines()[-1])
 
     def records(self) -> None:
-        """Resources/train.tfrecords, by TensorFlow in a process of its own: here it would stay."""
+        """Resources/train.tfrecords, written by TensorFlow in another process: here it would stay imported."""
         code = """
             import numpy, tensorflow as tf
             with tf.io.TFRecordWriter("Resources/train.tfrecords") as file:
@@ -98,7 +98,7 @@ def guide(yard: Yard) -> Guide:
 
 
 def trials_in(logdir: str) -> list[str]:
-    """Names of the folders in a run's folder."""
+    """Names of the directories in a run's directory."""
     return sorted(entry.name for entry in os.scandir(logdir) if entry.is_dir())
 
 
@@ -182,8 +182,8 @@ def test_hops_library_guide(yard: Yard, guide: Guide) -> None:
     [trial] = trials_in(output["root_tensorboard_logdir"])
     folder = Path(output["root_tensorboard_logdir"], trial)
     assert (folder / "trial.log").read_text().endswith(": Hello HopsWorks\n")
-    assert os.path.isdir(output["top_level_logdir"]), "outside of a trial it is a temporary folder"
-    assert not (folder / "stdout").exists(), "the log is a thing apart from what is printed"
+    assert os.path.isdir(output["top_level_logdir"]), "outside of a trial it is a temporary directory"
+    assert not (folder / "stdout").exists(), "the log is separate from the output"
     assert trials_in(output["two"]) == ["lr=0.1,dropout=0.4", "lr=0.3,dropout=0.7"]
     assert trials_in(output["four"]) == [f"lr={lr},dropout={d}" for lr in ("0.1", "0.3") for d in ("0.4", "0.7")]
     assert [output[name] for name in ("root_tensorboard_logdir", "two", "four")] == [str(yard.logdir(i)) for i in (1, 2, 3)]
@@ -225,7 +225,7 @@ def test_experiment_guide(yard: Yard, guide: Guide) -> None:
     assert output["logdir"] in output["environment"], "TensorBoard shows that run"
 
 
-def test_evolution_without_a_metric_says_so(guide: Guide) -> None:
+def test_evolution_without_a_metric_is_an_error(guide: Guide) -> None:
     """experiment.rst: "Compared to grid search, a metric needs to be returned by your code"."""
     output = guide.run("""
         def training(learning_rate, dropout):
@@ -238,8 +238,8 @@ def test_evolution_without_a_metric_says_so(guide: Guide) -> None:
     assert "training returned nothing, and this search needs a number from every trial" in output
 
 
-def test_epochs_count_and_a_loss_does_where_a_direction_is_given(guide: Guide) -> None:
-    """A search of hops' whose function returns what `fit(...).history` is; best_params stays None without a metric."""
+def test_history_is_a_metric_and_a_loss_needs_a_direction(guide: Guide) -> None:
+    """A search of hops whose function returns `fit(...).history`; best_params stays None without a metric."""
     output = guide.variables("""
         from hops import experiment
         from hops.experiment import Direction
@@ -329,7 +329,7 @@ def test_trainings_on_all_executors(yard: Yard, guide: Guide) -> None:
     nodes = {run: sorted(t["params"]["node"] for t in yard.trials(run)) for run in (1, 2, 3)}
     assert nodes[1] == ["chief-0", "evaluator-0", "worker-0", "worker-1"] and nodes[2] == ["chief-0", "ps-0", "worker-0", "worker-1"]
     assert nodes[3] == ["chief-0", "worker-0"] and output["roles"] == {"ps-0": "ps", "worker-0": "worker"}
-    assert output["metrics"] == {"accuracy": 0.5, "nodes": 3}, "an evaluator is no part of the cluster that trains"
+    assert output["metrics"] == {"accuracy": 0.5, "nodes": 3}, "an evaluator is not part of the training cluster"
     assert [output["reduced"], output["served"], output["mirrored"]] == [str(yard.logdir(run)) for run in (1, 2, 3)]
     assert Path(output["reduced"], "node=chief-0/stdout").read_text() == f"{output['reduced']}/node=chief-0\n"
 
@@ -351,7 +351,7 @@ def test_quick_start_keeps_the_notebook_with_the_run(yard: Yard, guide: Guide) -
                                    description='A minimal mnist example with two hidden layers',
                                    versioned_resources=[notebook])
     """)
-    assert Path(output["logdir"], "versioned_resources", "mnist.ipynb").read_text() == "{}", "as it was at the start"
+    assert Path(output["logdir"], "versioned_resources", "mnist.ipynb").read_text() == "{}", "as at the start of the run"
     assert yard.rows("SELECT name FROM runs") == [{"name": "mnist estimator"}]
 
 
@@ -370,7 +370,7 @@ def test_custom_experiment_of_the_process_itself(yard: Yard, guide: Guide) -> No
     assert yard.state() == "done" and yard.trials()[0]["value"] == pytest.approx(3.14159, abs=1e-4)
 
 
-def test_random_search_draws_as_many_as_asked(yard: Yard, guide: Guide) -> None:
+def test_random_search_draws_the_requested_number(yard: Yard, guide: Guide) -> None:
     """The API documentation's experiment.random_search."""
     output = guide.variables("""
         from hops import experiment
@@ -411,7 +411,7 @@ def test_models_guide(yard: Yard, guide: Guide) -> None:
     assert (yard.project / "Models" / "mnist" / str(best["version"]) / "saved_model.pb").read_text() == "0.9098"
 
 
-def test_generations_are_cleaned_up_but_for_the_last_and_the_best(yard: Yard, guide: Guide) -> None:
+def test_cleanup_generations_keeps_the_last_and_the_best(yard: Yard, guide: Guide) -> None:
     output = guide.variables("""
         from hops import experiment
         def training(x):
@@ -423,10 +423,10 @@ def test_generations_are_cleaned_up_but_for_the_last_and_the_best(yard: Yard, gu
     assert len(trials_in(output["logdir"])) == len({best, 9, 10, 11, 12})
 
 
-# ---- whose hops --------------------------------------------------------------------------------------------------
+# ---- which hops package is used ----------------------------------------------------------------------------------
 
 
-def test_trials_have_our_hops_too_an_installed_one_notwithstanding(tmp_path: Path, yard: Yard, guide: Guide) -> None:
+def test_trials_use_our_hops_despite_an_installed_one(tmp_path: Path, yard: Yard, guide: Guide) -> None:
     site = tmp_path / "site-packages"
     (site / "hops").mkdir(parents=True)
     (site / "hops" / "__init__.py").write_text("raise RuntimeError('theirs')")
@@ -444,7 +444,7 @@ def test_trials_have_our_hops_too_an_installed_one_notwithstanding(tmp_path: Pat
     assert all(t["state"] == "done" for t in yard.trials())
 
 
-def test_a_script_may_turn_it_on_itself(yard: Yard, guide: Guide) -> None:
+def test_script_may_import_hopyard_compat(yard: Yard, guide: Guide) -> None:
     script = yard.project / "own.py"
     script.write_text(textwrap.dedent("""
         import hopyard.compat
@@ -457,8 +457,8 @@ def test_a_script_may_turn_it_on_itself(yard: Yard, guide: Guide) -> None:
     assert p.stdout.splitlines()[-1] == str(yard.logdir())
 
 
-def test_a_local_session_gives_the_run_its_applications_id(yard: Yard, guide: Guide) -> None:
-    """A real session of Spark's, on this machine."""
+def test_run_with_a_local_session_has_its_application_id(yard: Yard, guide: Guide) -> None:
+    """A real Spark session on this machine."""
     output = guide.variables("""
         from pyspark.sql import SparkSession
         from hops import experiment, util
@@ -481,7 +481,7 @@ def test_a_local_session_gives_the_run_its_applications_id(yard: Yard, guide: Gu
 # ---- a notebook ---------------------------------------------------------------------------------------------------
 
 
-def test_the_guide_runs_in_a_notebook(yard: Yard, guide: Guide) -> None:
+def test_guide_runs_in_a_notebook(yard: Yard, guide: Guide) -> None:
     """experiment.rst again, a cell for each of its blocks, in a real kernel."""
     cells = [
         "import hopyard.compat\nspark = None",
@@ -498,7 +498,7 @@ def test_the_guide_runs_in_a_notebook(yard: Yard, guide: Guide) -> None:
     yard.wait_idle()
 
 
-def test_a_tensorboard_that_was_started_ends_with_its_process(yard: Yard, guide: Guide) -> None:
+def test_started_tensorboard_exits_with_its_process(yard: Yard, guide: Guide) -> None:
     output = guide.variables("""
         import os
         from hops import tensorboard
@@ -508,6 +508,6 @@ def test_a_tensorboard_that_was_started_ends_with_its_process(yard: Yard, guide:
         environment = fetch(address + "data/environment")
     """)
     assert f"{yard.project}/Logs/old" in output["environment"] and output["again"] == output["address"]
-    wait_for(lambda: not yard.processes("tensorboard"), "TensorBoard ends with the process that asked for it")
+    wait_for(lambda: not yard.processes("tensorboard"), "TensorBoard exits with the process that started it")
     with pytest.raises(OSError):
         urllib.request.urlopen(output["address"], timeout=5)
