@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs in the shape of Horovod's examples of its Keras estimator, unchanged, on a Spark of this machine.
+"""Programs like Horovod's examples of its Keras estimator, unchanged, on a Spark of this machine.
 
-Nothing in them knows of hopyard; each prints its results as a line of JSON.
+They do not refer to hopyard; each prints its results as a line of JSON.
 """
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ spark.stop()
 
 @pytest.fixture
 def run(yard: Yard, tmp_path: Path) -> Any:
-    """Runs a program as users do, and gives its last line and all that it has printed."""
+    """Runs a program as users do; returns its last line and all its output."""
 
     def run(program: str, *args: object, **env: str) -> tuple[Any, str]:
         path = yard.project / "program.py"
@@ -169,7 +169,7 @@ def run(yard: Yard, tmp_path: Path) -> Any:
     return run
 
 
-def test_an_estimator_learns_digits(run: Any, tmp_path: Path) -> None:
+def test_estimator_learns_digits(run: Any, tmp_path: Path) -> None:
     """Vectors for features and labels, a backend, TensorBoard, and predictions as a column of vectors."""
     work, data = tmp_path / "work", str(tmp_path / "digits.libsvm")
     x, y = sklearn.datasets.load_digits(return_X_y=True)
@@ -182,11 +182,11 @@ def test_an_estimator_learns_digits(run: Any, tmp_path: Path) -> None:
     assert output["rate"] == pytest.approx(0.002)
     run_dir = work / "runs" / output["run_id"]
     assert (run_dir / "checkpoint.keras").stat().st_size and list(run_dir.glob("logs/train/events.*"))
-    assert [path.name for path in work.iterdir()] == ["runs"]  # the rows are gone
+    assert [path.name for path in work.iterdir()] == ["runs"]  # the rows have been removed
 
 
-def test_an_estimator_of_tf_keras_keeps_the_best_model(run: Any, tmp_path: Path) -> None:
-    """Several inputs, a column for validation, weights, custom objects; a saved model, and rows that are refused."""
+def test_estimator_of_tf_keras_keeps_the_best_model(run: Any, tmp_path: Path) -> None:
+    """Several inputs, a column for validation, weights, custom objects; a saved model, and refused rows."""
     output, shown = run(SALES, "--work-dir", tmp_path / "work", TF_USE_LEGACY_KERAS="1")
     assert output["kind"] == "tf_keras" and output["same"] and output["rows"] == 301
     assert set(output["history"]) == {"loss", "exp_rmspe", "val_loss", "val_exp_rmspe"}
