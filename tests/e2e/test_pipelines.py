@@ -32,8 +32,8 @@ def evaluate(lab: Lab, code: str) -> Any:  # noqa: F811
     return lab.evaluate(HEAD + textwrap.dedent(code))
 
 
-def test_a_pipeline_trains_infers_is_saved_and_loaded(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
-    """y = 3 a + 2 b, learned from the rows that Spark feeds, and given back by the SavedModel."""
+def test_pipeline_trains_infers_is_saved_and_loaded(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
+    """y = 3 a + 2 b, learned from the rows that Spark feeds, and predicted by the SavedModel."""
     output = evaluate(lab, f"""
         from pyspark.ml import Pipeline, PipelineModel
 
@@ -83,8 +83,8 @@ def test_a_pipeline_trains_infers_is_saved_and_loaded(lab: Lab, tmp_path: Path) 
     assert no_args == "arguments must be a dict, a list or a namespace, not 3" and "3 is not a dict" in no_dict
 
 
-def test_a_pipeline_whose_nodes_read_tfrecords(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
-    """And an export function, on one executor."""
+def test_pipeline_whose_nodes_read_tfrecords(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
+    """With an export function, on one executor."""
     output = evaluate(lab, f"""
         def count(args, ctx):
             import tensorflow as tf
@@ -136,7 +136,7 @@ def test_models_of_all_kinds_are_exported(lab: Lab, tmp_path: Path) -> None:  # 
     assert output["error"] == "a int is not a model; a Keras model or a tf.Module is required"
 
 
-def test_the_smaller_modules(yard: Yard, lab: Lab) -> None:  # noqa: F811
+def test_smaller_modules(yard: Yard, lab: Lab) -> None:  # noqa: F811
     """TFParallel both ways, GPUs, and a feed that another program stops."""
     output = evaluate(lab, """
         def alone(args, ctx):
@@ -186,7 +186,7 @@ def test_the_smaller_modules(yard: Yard, lab: Lab) -> None:  # noqa: F811
     assert output["id"] == 7 and output["path"] == "/bin/sh" and output["none"] is False and output["address"].count(".") == 3
 
 
-def test_shares_of_a_gpu_have_names_of_their_own(lab: Lab) -> None:  # noqa: F811
+def test_shares_of_a_gpu_have_their_own_names(lab: Lab) -> None:  # noqa: F811
     output = evaluate(lab, """
         import tensorflowonspark_gpu10p, tensorflowonspark_gpu20p
         from tensorflowonspark_gpu10p import TFCluster as tenth, TFNode as node, dfutil, pipeline as of_tenth
