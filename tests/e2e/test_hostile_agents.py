@@ -85,7 +85,7 @@ def test_agent_that_violates_the_protocol_does_not_end_the_run(yard: Yard, name:
 
 
 def test_every_hostile_message_disconnects_only_its_agent(yard: Yard) -> None:
-    names = [n for n in cases("disconnected") if n != "files-empty"]  # it takes long, and was tested above
+    names = [n for n in cases("dropped") if n != "files-empty"]  # it takes long, and was tested above
     run = Attacked(yard, *names)
     run.attack()
     assert run.answers() == dict.fromkeys(names, "gone")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Experiments and trainings on the executors of a SparkSession, on a real standalone cluster.
 
-What all engines have in common is in test_engines_experiments.py and test_engines_trainings.py.
+Features of all engines are tested in test_engines_experiments.py and test_engines_trainings.py.
 """
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import nbformat
 import pytest
 from conftest import wait_for
-from house import House, Notebook, houses  # noqa: F401  (others take them from here)
+from house import House, Notebook, houses  # noqa: F401  (re-exported for other tests)
 from spark import repair
 
 
@@ -28,7 +28,7 @@ def house(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(autouse=True)
 def leave_no_run_behind(house: House) -> Iterator[None]:
-    """One that a failed test has left would keep the executors from those behind it."""
+    """A run that a failed test has left would occupy the executors of later tests."""
     yield
     for row in house.yard.rows("SELECT id FROM runs WHERE state = 1"):
         house.yard.run("stop", row["id"], rc=None)
@@ -37,8 +37,8 @@ def leave_no_run_behind(house: House) -> Iterator[None]:
 # ---- experiments ---------------------------------------------------------------------------------------------
 
 
-def test_a_run_is_of_its_application_and_gives_the_executors_back(house: House) -> None:
-    """Executors that see the project, as these do, write to it themselves."""
+def test_run_belongs_to_its_application_and_releases_the_executors(house: House) -> None:
+    """Executors that see the project, as these do, write to it directly."""
     output = house.notebook.evaluate("""
         def training(lr):
             from hopyard import tensorboard
@@ -59,7 +59,7 @@ def test_a_run_is_of_its_application_and_gives_the_executors_back(house: House) 
     wait_for(lambda: not house.agents(), "the executors are given back")
 
 
-def test_hops_with_the_session_first(house: House) -> None:
+def test_hops_api_with_the_session_as_first_argument(house: House) -> None:
     output = house.notebook.evaluate("""
         from hops import experiment as hops_experiment
         logdir, best = hops_experiment.grid_search(spark, lambda lr: lr, {"lr": [1, 2, 3]}, tensorboard=False)
@@ -109,7 +109,7 @@ def test_horovod_spark_run(house: House) -> None:
 
 
 def test_horovod_keras_estimator_trains_on_parquet_files_and_predicts_on_executors(house: House) -> None:
-    """y = 2 a + b, from a vector; nothing of the run is to be kept in the store."""
+    """y = 2 a + b, from a vector; the store keeps nothing of the run."""
     output = house.notebook.evaluate(f"""
         import keras
         import numpy as np
@@ -186,19 +186,19 @@ def resume_on_another_session(house: House, run: int) -> None:
 # ---- faults ---------------------------------------------------------------------------------------------------
 
 
-def test_an_executor_that_is_killed_loses_only_what_ran_on_it(house: House) -> None:
+def test_killed_executor_loses_only_its_trials(house: House) -> None:
     run = house.start_gated_run("gate-1")
     [first, _] = house.executors()
     os.kill(first, signal.SIGKILL)
     wait_for(lambda: house.count(run, "lost") == 2, "the trials of the executor are lost")
-    house.wait_for_gated_run(run)  # with an agent on the executor that Spark has started in its place
+    house.wait_for_gated_run(run)  # with an agent on the replacement executor
     (house.yard.project / "gate-1").touch()
     output = house.notebook.evaluate(f"emit(notes=experiment.attach({run}).notes)")
     house.check_gated_run(run, lost=2)
     assert any(re.fullmatch(r"agent executor-(\d+)@\S+: executor \1 on \S+ was lost: .+", note) for note in output["notes"]), output
 
 
-def test_a_job_that_is_cancelled_in_spark_shows_as_that(house: House) -> None:
+def test_job_cancelled_in_spark_is_reported(house: House) -> None:
     run = house.start_gated_run("gate-2")
     house.notebook.evaluate(f"sc.cancelJobGroup('hopyard-run-{run}-agent-1')")
     wait_for(lambda: house.count(run, "lost") == 2, "the trials of its agent are lost")
@@ -209,35 +209,35 @@ def test_a_job_that_is_cancelled_in_spark_shows_as_that(house: House) -> None:
     assert re.search(r"agent executor-\d+@\S+: Spark: Job \d+ cancelled", house.notes(run)), house.notes(run)
 
 
-def test_a_run_that_is_stopped_leaves_no_job_in_spark(house: House) -> None:
+def test_stopped_run_leaves_no_job_in_spark(house: House) -> None:
     run = house.start_gated_run("gate-never")
     jobs = "list(sc.statusTracker().getActiveJobsIds())"
     assert len(house.notebook.evaluate(f"emit(jobs={jobs})")["jobs"]) == 2
     house.yard.run("stop", run)
-    wait_for(lambda: not house.notebook.evaluate(f"emit(jobs={jobs})")["jobs"], "its jobs are over")
-    assert not house.agents() and len(house.executors()) == 2, "and its executors free for others"
+    wait_for(lambda: not house.notebook.evaluate(f"emit(jobs={jobs})")["jobs"], "its jobs have ended")
+    assert not house.agents() and len(house.executors()) == 2, "its executors are free for others"
 
 
-def test_a_run_whose_session_was_stopped_goes_on_with_another_one(house: House) -> None:
+def test_run_is_resumed_in_another_session_after_its_session_was_stopped(house: House) -> None:
     run = house.start_gated_run("gate-3")
     house.notebook.evaluate("spark.stop()")
     wait_for(lambda: house.count(run, "lost") == 4, "its trials are lost")
     wait_for(lambda: not house.agents(), "its agents are gone")
-    wait_for(lambda: "waiting" in house.yard.run("show", run).stdout.splitlines()[0], "it is not said to run")
+    wait_for(lambda: "waiting" in house.yard.run("show", run).stdout.splitlines()[0], "the run is not shown as running")
     assert f"its Spark session is gone; experiment.resume({run}, spark=spark) gives it" in house.yard.run("show", run).stdout
     assert json.loads(house.yard.run("show", run, "--json").stdout)["run"]["state"] == "waiting"
     (house.yard.project / "gate-3").touch()
     resume_on_another_session(house, run)
-    assert "gone" not in house.yard.run("show", run).stdout.splitlines()[1], "that is over"
+    assert "gone" not in house.yard.run("show", run).stdout.splitlines()[1], "the stopped run has ended"
 
 
-def test_a_session_whose_jvm_has_died_is_noticed(house: House) -> None:
-    """The notebook lives; Spark does not, and cannot say so."""
+def test_dead_jvm_of_a_session_is_reported(house: House) -> None:
+    """The notebook is alive, but Spark is dead and cannot report it."""
     run = house.start_gated_run("gate-jvm")
     [jvm] = [pid for pid in children(house.notebook.process.pid) if "java" in Path(f"/proc/{pid}/cmdline").read_text()]
     os.kill(jvm, signal.SIGKILL)
     wait_for(lambda: house.count(run, "lost") == 4, "its trials are lost")
-    wait_for(lambda: "its Spark session is gone" in house.notes(run), "the run says so")
+    wait_for(lambda: "its Spark session is gone" in house.notes(run), "the run has a note")
     (house.yard.project / "gate-jvm").touch()
     house.notebook.close()
     house.open()
@@ -249,8 +249,8 @@ def children(pid: int) -> list[int]:
     return found + [below for child in found for below in children(child)]
 
 
-def test_a_run_whose_driver_was_killed_goes_on(house: House) -> None:
-    """Its agents and their trials go by themselves; the same session serves again."""
+def test_run_is_resumed_after_its_driver_was_killed(house: House) -> None:
+    """Its agents and their trials exit by themselves; the same session is used again."""
     run = house.start_gated_run("gate-4")
     os.kill(house.yard.process("driver"), signal.SIGKILL)
     wait_for(lambda: not house.agents(), "its agents are gone")
@@ -265,7 +265,7 @@ def test_a_run_whose_driver_was_killed_goes_on(house: House) -> None:
     house.check_gated_run(run, lost=4)
 
 
-def test_a_run_whose_process_was_killed_goes_on_with_another_one(house: House) -> None:
+def test_run_is_resumed_by_another_process_after_its_process_was_killed(house: House) -> None:
     run = house.start_gated_run("gate-5")
     house.notebook.kill()
     wait_for(lambda: house.count(run, "lost") == 4, "its trials are lost")
@@ -274,7 +274,7 @@ def test_a_run_whose_process_was_killed_goes_on_with_another_one(house: House) -
     resume_on_another_session(house, run)
 
 
-def test_a_limit_under_which_tensorflow_aborts_is_said(house: House) -> None:
+def test_limit_under_which_tensorflow_aborts_is_reported(house: House) -> None:
     output = house.notebook.evaluate("""
         spark.stop()
         spark = session(executor_instances="2", executor_memory="512m", executor_pyspark_memory="1g")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPUs that Spark gives to executors, lent to trials: a discovery script with made-up addresses, YARN's yarn.io/gpu.
+"""GPUs that Spark assigns to executors, leased to trials: a discovery script with fake addresses, YARN's yarn.io/gpu.
 
-Four executors of one core and one GPU each, all on this machine. Standalone workers give their two addresses to two
-executors; YARN, which isolates nothing here, gives address 0 to all four. The devices behind the addresses are the
-stand-in's (tests/fakes/nvml.c): two.
+Four executors of one core and one GPU each, all on this machine. Standalone workers assign their two addresses to two
+executors; YARN, which isolates nothing here, assigns address 0 to all four. The devices behind the addresses are fakes
+(tests/fakes/nvml.c): two.
 """
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def seen(gpus):
     return json.loads(Path(result.trials[0].logdir, "result.json").read_text())
 
 def given(_):
-    "What Spark has given to whom."
+    "The addresses that Spark has assigned."
     from pyspark import TaskContext
     Path(there, _executor._id()).touch()
     while len(os.listdir(there)) < 4:  # each on an executor of its own
@@ -69,7 +69,7 @@ addresses = dict(sc.parallelize(range(4), 4).withResources(profile).map(given).c
 
 
 class Devices:
-    """A house whose executors have been given the stand-in's devices."""
+    """A house whose executors have fake devices."""
 
     def __init__(self, house: House, seed: str) -> None:
         self.house, self.seed = house, seed
@@ -83,7 +83,7 @@ class Devices:
         return int(self.house.notebook.evaluate(f"begin_holding({gpus}, {count}, {str(folder)!r})")["run"]), folder
 
     def wait_held(self, run: int, count: int) -> None:
-        """Until so many trials wait at their agents for a device that another agent's trial has."""
+        """Waits until so many trials wait at their agents for a device that a trial of another agent holds."""
         watcher = self.house.yard.start("attach", run, "--html")
         assert watcher.stdout
         late = threading.Timer(CELL_S, watcher.kill)
@@ -98,15 +98,15 @@ class Devices:
     def held_in(self, table: str) -> int:
         return sum("waiting" in row and "GPU-" in row for row in table.split("<tr"))
 
-    def let_go(self, run: int, folder: Path, begun: int) -> None:
-        """So many have devices, and no more come until these let go."""
+    def release_devices(self, run: int, folder: Path, begun: int) -> None:
+        """So many trials have devices, and no more start until these release theirs."""
         wait_for(lambda: len(list(folder.glob("begin-*"))) == begun, f"{begun} trials have devices")
         (folder / "gate").touch()
         output = self.house.notebook.evaluate(f"emit(states=[t.state for t in experiment.attach({run}).trials])")
         assert set(output["states"]) == {"done"}, self.house.yard.trials(run)
 
     def check(self, run: int, folder: Path, share: float) -> dict[str, float]:
-        """Whose device it was; at no time more of it than there is. The most of each that was promised at once."""
+        """Checks the devices of trials, and that none was oversubscribed. Returns the largest concurrent share of each."""
         begun = {p.name[6:]: json.loads(p.read_text()) for p in folder.glob("begin-*")}
         ended = {p.name[4:]: json.loads(p.read_text()) for p in folder.glob("end-*")}
         attempts = {str(t["params"]["x"]): a for t, a in zip(self.house.yard.trials(run), self.house.yard.attempts(run))}
@@ -128,7 +128,7 @@ def most_at_once(spans: list[tuple[int, int]]) -> int:
     return most
 
 
-def lent(cluster: dict[str, Any], part: str, folder: Path, **settings: str) -> Iterator[Devices]:
+def devices_on(cluster: dict[str, Any], part: str, folder: Path, **settings: str) -> Iterator[Devices]:
     assert (LIBRARY / "libnvidia-ml.so.1").exists(), f"build the tests: no libnvidia-ml.so.1 in {LIBRARY}"
     seed = uuid.uuid4().hex
     wanted = {"executor_instances": str(EXECUTORS), "cores_max": str(EXECUTORS), "executor_cores": "1",
@@ -140,39 +140,39 @@ def lent(cluster: dict[str, Any], part: str, folder: Path, **settings: str) -> I
 
 @pytest.fixture(scope="module")
 def standalone(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Devices]:
-    yield from lent(spark_cluster, "spark", tmp_path_factory.mktemp("house"))
+    yield from devices_on(spark_cluster, "spark", tmp_path_factory.mktemp("house"))
 
 
 @pytest.fixture(scope="module")
 def yarn(yarn_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Devices]:
-    yield from lent(yarn_cluster, "yarn", tmp_path_factory.mktemp("house"),
-                    **{k.removeprefix("spark."): str(v) for k, v in GPU_SCRIPT.items()})
+    yield from devices_on(yarn_cluster, "yarn", tmp_path_factory.mktemp("house"),
+                          **{k.removeprefix("spark."): str(v) for k, v in GPU_SCRIPT.items()})
 
 
 # ---- standalone: two executors have device 0, and two have device 1 --------------------------------------------
 
 
-def test_whole_devices_are_lent_to_one_trial_at_a_time(standalone: Devices) -> None:
+def test_whole_devices_are_leased_to_one_trial_at_a_time(standalone: Devices) -> None:
     assert sorted(map(tuple, standalone.given.values())) == [("0",), ("0",), ("1",), ("1",)]
     run, folder = standalone.begin(1, 6, "whole")
     standalone.wait_held(run, 2)
-    standalone.let_go(run, folder, begun=2)
+    standalone.release_devices(run, folder, begun=2)
     assert standalone.check(run, folder, 1.0) == {standalone.uuid("0"): 1.0, standalone.uuid("1"): 1.0}
 
 
-def test_shares_fill_a_device_over_executors(standalone: Devices) -> None:
+def test_shares_fill_a_device_across_executors(standalone: Devices) -> None:
     run, folder = standalone.begin(0.5, 6, "half")
-    standalone.let_go(run, folder, begun=4)
+    standalone.release_devices(run, folder, begun=4)
     assert standalone.check(run, folder, 0.5) == {standalone.uuid("0"): 1.0, standalone.uuid("1"): 1.0}
 
 
-def test_more_than_an_executor_has_is_said(standalone: Devices) -> None:
+def test_more_gpus_than_an_executor_has_are_refused(standalone: Devices) -> None:
     output = standalone.house.notebook.evaluate("emit(error=failing(lambda: seen(2)))")
     assert re.search("each trial needs 2 GPUs, but an executor has 1; lower gpus=", output["error"]), output
 
 
-def test_who_wants_none_sees_none_and_who_says_nothing_what_spark_gave(standalone: Devices) -> None:
-    """A parameter server wants none."""
+def test_gpus_0_hides_devices_and_no_option_leaves_those_of_spark(standalone: Devices) -> None:
+    """A parameter server has none."""
     output = standalone.house.notebook.evaluate("emit(none=seen(0), any=seen(None))")
     assert output["none"]["sees"] == "" and output["none"]["gpus"] == "0"
     assert output["any"]["sees"] in "01" and output["any"]["gpus"] == "unset"
@@ -181,20 +181,20 @@ def test_who_wants_none_sees_none_and_who_says_nothing_what_spark_gave(standalon
 # ---- YARN: all four executors have device 0 --------------------------------------------------------------------
 
 
-def test_a_device_that_all_containers_were_given_has_one_holder(yarn: Devices) -> None:
+def test_device_assigned_to_all_containers_has_one_holder(yarn: Devices) -> None:
     assert list(yarn.given.values()) == [["0"]] * EXECUTORS
     run, folder = yarn.begin(1, 5, "whole")
     yarn.wait_held(run, 3)
-    yarn.let_go(run, folder, begun=1)
+    yarn.release_devices(run, folder, begun=1)
     assert yarn.check(run, folder, 1.0) == {yarn.uuid("0"): 1.0}
 
 
-def test_shares_of_it_never_sum_up_to_more_than_it_is(yarn: Devices) -> None:
+def test_shares_never_oversubscribe_a_device(yarn: Devices) -> None:
     run, folder = yarn.begin(0.5, 6, "half")
     yarn.wait_held(run, 2)
-    yarn.let_go(run, folder, begun=2)
+    yarn.release_devices(run, folder, begun=2)
     assert yarn.check(run, folder, 0.5) == {yarn.uuid("0"): 1.0}
     run, folder = yarn.begin(0.3, 6, "third")
     yarn.wait_held(run, 1)
-    yarn.let_go(run, folder, begun=3)
+    yarn.release_devices(run, folder, begun=3)
     assert yarn.check(run, folder, 0.3) == {yarn.uuid("0"): pytest.approx(0.9)}

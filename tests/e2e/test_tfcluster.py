@@ -32,7 +32,7 @@ def evaluate(lab: Lab, code: str) -> Any:
     return lab.evaluate(HEAD + textwrap.dedent(code))
 
 
-# ---- TensorFlow's ways ----------------------------------------------------------------------------------------
+# ---- TensorFlow's ways to train -------------------------------------------------------------------------------
 
 GANGS = {
     ("mirrored_loop", "mirrored_fit", "by_hvd"): {"workers": 1, "chief": True},
@@ -43,7 +43,7 @@ GANGS = {
 
 
 def records(request: pytest.FixtureRequest, folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Where they are, and what programs want in their environment to read them."""
+    """Their directory, and the environment that programs need to read them."""
     names = programs.write(folder)
     if request.param == "local":
         return names, {}
@@ -56,7 +56,7 @@ def records(request: pytest.FixtureRequest, folder: Path) -> tuple[list[str], di
 
 @pytest.fixture(scope="module", params=["local", "hdfs"])
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What nodes have found, or the error, by the way to train."""
+    """Results of the nodes, or the error, by way to train."""
     names, env = records(request, tmp_path_factory.mktemp("digits"))
     with yard_in(tmp_path_factory.mktemp("trained")) as yard:
         lab = Lab(yard)
@@ -78,8 +78,8 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.parametrize("way", [way for ways in GANGS for way in ways])
-def test_it_trains_with_every_record_once_in_every_epoch(trained: dict[str, Any], way: str) -> None:
-    """Of files that nodes read themselves. mirrored_loop is in test_engines_clusters.py, too, on all engines."""
+def test_every_way_trains_with_every_record_once_per_epoch(trained: dict[str, Any], way: str) -> None:
+    """Of files that nodes read themselves. mirrored_loop is also in test_engines_clusters.py, on all engines."""
     found = trained[way]
     assert isinstance(found, dict), found
     nodes = {name: ways[way] for name, ways in found.items()}
@@ -88,8 +88,8 @@ def test_it_trains_with_every_record_once_in_every_epoch(trained: dict[str, Any]
     assert min(accuracy for accuracy, numbers in nodes.values() if numbers) > 0.9
 
 
-def test_a_worker_that_is_done_stays_for_the_others(lab: Lab) -> None:  # noqa: F811
-    """A session begins by asking all servers, and waits for ever for one that is gone."""
+def test_finished_worker_waits_for_the_others(lab: Lab) -> None:  # noqa: F811
+    """A session starts by contacting all servers, and waits forever for one that is gone."""
     output = evaluate(lab, """
         def main_fun(args, ctx):
             import tensorflow as tf
@@ -111,10 +111,10 @@ def test_a_worker_that_is_done_stays_for_the_others(lab: Lab) -> None:  # noqa: 
     assert output["found"] == {"worker-0": "done", "worker-1": 42}
 
 
-# ---- a cluster and its end ------------------------------------------------------------------------------------
+# ---- clusters and their end -----------------------------------------------------------------------------------
 
 
-def test_nobody_else_gets_a_port_that_is_held(lab: Lab) -> None:  # noqa: F811
+def test_reserved_port_is_not_given_to_others(lab: Lab) -> None:  # noqa: F811
     output = evaluate(lab, """
         def main_fun(args, ctx):
             import socket
@@ -135,7 +135,7 @@ def test_nobody_else_gets_a_port_that_is_held(lab: Lab) -> None:  # noqa: F811
     assert output["found"] == {"worker-0": ["Address already in use", True, None]}
 
 
-def test_what_cannot_be_is_said_at_once(lab: Lab) -> None:  # noqa: F811
+def test_invalid_arguments_are_refused_at_once(lab: Lab) -> None:  # noqa: F811
     output = evaluate(lab, """
         emit(errors=[failing(lambda: cluster.run(print, workers=0, ps=2)), failing(lambda: cluster.run(3)),
                     failing(lambda: cluster.run(print, workers=1.5)), failing(lambda: cluster.run(print, colour="blue"))])
@@ -148,7 +148,7 @@ def test_what_cannot_be_is_said_at_once(lab: Lab) -> None:  # noqa: F811
     ]
 
 
-def test_one_that_does_not_end_is_stopped_after_its_time(yard: Yard, lab: Lab) -> None:  # noqa: F811
+def test_cluster_over_its_timeout_is_stopped(yard: Yard, lab: Lab) -> None:  # noqa: F811
     output = evaluate(lab, """
         def main_fun(args, ctx):
             import time
@@ -162,8 +162,8 @@ def test_one_that_does_not_end_is_stopped_after_its_time(yard: Yard, lab: Lab) -
     assert {t["state"] for t in yard.trials()} == {"stopped"}
 
 
-def test_nothing_of_a_cluster_is_left(yard: Yard, lab: Lab) -> None:  # noqa: F811
-    """No process and no port, when a worker has died in the midst of it."""
+def test_cluster_leaves_nothing_behind(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    """No process and no port, after a worker has died in the middle."""
     output = evaluate(lab, """
         def main_fun(args, ctx):
             import signal, time
@@ -201,8 +201,8 @@ def error_of(args):
 """
 
 
-def test_a_node_that_never_starts_is_told_by_its_role_and_host(yard: Yard, lab: Lab) -> None:  # noqa: F811
-    """Those that wait for it go at once: whether it cannot be made from its pickle, or ends before it has joined."""
+def test_node_that_never_starts_is_reported_with_role_and_host(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    """Waiting nodes are stopped at once: if it cannot be unpickled, or exits before it has joined."""
     output = evaluate(lab, STARTS + """
 emit(errors=[error_of(Late("import nowhere_to_be_found")), error_of(Late("raise ValueError('rotten')")),
             error_of(Late("os._exit(3)")), error_of(Late("os.kill(os.getpid(), signal.SIGKILL)"))])
@@ -216,8 +216,8 @@ emit(errors=[error_of(Late("import nowhere_to_be_found")), error_of(Late("raise 
         assert {t["state"] for t in yard.trials(run)} == {"failed", "stopped"}
 
 
-def test_a_python_that_cannot_start_is_told_by_role_and_host(yard: Yard, lab: Lab) -> None:  # noqa: F811
-    """Or at once, where there is none."""
+def test_python_that_cannot_start_is_reported_with_role_and_host(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    """Or at once, if the file does not exist."""
     ends = yard.script("ends", "echo no such library >&2; exit 7")
     bad = yard.script("bad", "")
     bad.write_text("#!/nowhere/python\n")
@@ -233,7 +233,7 @@ emit(errors=errors)
         assert kind == "TrialsFailed" and f" 0 on {os.uname().nodename}" in text.splitlines()[0] and end in text, text
 
 
-def test_the_program_shows_nodes_by_name(yard: Yard, lab: Lab) -> None:  # noqa: F811
+def test_program_shows_nodes_by_name(yard: Yard, lab: Lab) -> None:  # noqa: F811
     evaluate(lab, """
         def main_fun(args, ctx):
             print("I am", ctx.job_name, ctx.task_index)
@@ -247,8 +247,8 @@ def test_the_program_shows_nodes_by_name(yard: Yard, lab: Lab) -> None:  # noqa:
     assert yard.run("logs", "node=chief-0").stdout == "I am chief 0\n"
 
 
-def test_one_that_was_fed_is_not_gone_on_with(yard: Yard, lab: Lab) -> None:  # noqa: F811
-    """Rows of any iterable; what main_fun raises while it is fed; and nobody has the rows for a second time."""
+def test_fed_cluster_cannot_be_resumed(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    """Rows of any iterable; exceptions of main_fun during the feed; and rows cannot be fed a second time."""
     output = evaluate(lab, """
         def main_fun(args, ctx):
             feed = ctx.get_data_feed()
@@ -272,7 +272,7 @@ def test_one_that_was_fed_is_not_gone_on_with(yard: Yard, lab: Lab) -> None:  # 
     assert "run 2 cannot be resumed: the rows that were fed to its nodes" in yard.run("resume", "2", rc=2).stderr
 
 
-def test_a_worker_that_never_reads_ends_the_feed(lab: Lab) -> None:  # noqa: F811
+def test_worker_that_never_reads_ends_the_feed(lab: Lab) -> None:  # noqa: F811
     output = evaluate(lab, """
         def idle(args, ctx):
             while not os.path.exists("gate"):
@@ -288,11 +288,11 @@ def test_a_worker_that_never_reads_ends_the_feed(lab: Lab) -> None:  # noqa: F81
         emit(error=error, took=took)
     """)
     assert output["error"][0] == "FeedTimeout" and output["error"][1].startswith("a node of run 1 took no rows for 1 s (feed_timeout)")
-    assert output["took"] < 5, "it does not wait for the node's end besides"
+    assert output["took"] < 5, "it does not also wait for the end of the node"
 
 
-def test_digits_that_are_fed_train_a_model(lab: Lab) -> None:  # noqa: F811
-    """Rows of a list and of a tf.data.Dataset, taken as a tf.data.Dataset; then a result for each row."""
+def test_model_trains_on_fed_digits(lab: Lab) -> None:  # noqa: F811
+    """Rows of a list and of a tf.data.Dataset, read as a tf.data.Dataset; then a result for each row."""
     output = evaluate(lab, """
         import numpy as np
         import tensorflow as tf
@@ -325,8 +325,8 @@ def test_digits_that_are_fed_train_a_model(lab: Lab) -> None:  # noqa: F811
     assert output["count"] == 1797 and output["accuracy"] > 0.9, output
 
 
-def test_nodes_end_when_who_feeds_them_is_gone(yard: Yard, lab: Lab) -> None:  # noqa: F811
-    """They would wait for rows for ever."""
+def test_nodes_exit_if_their_feeder_is_gone(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    """They would wait for rows forever."""
     program = lab.start(HEAD + textwrap.dedent("""
         def main_fun(args, ctx):
             feed = ctx.get_data_feed()
@@ -348,8 +348,8 @@ def test_nodes_end_when_who_feeds_them_is_gone(yard: Yard, lab: Lab) -> None:  #
     assert "the program that fed the nodes has disconnected" in notes
 
 
-def test_tensorboard_shows_what_nodes_write(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
-    """The folder that was given, or the run's own."""
+def test_tensorboard_shows_events_of_nodes(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
+    """The given directory, or that of the run."""
     output = evaluate(lab, f"""
         import json, urllib.request
         import hopyard.compat
@@ -391,14 +391,14 @@ def test_tensorboard_shows_what_nodes_write(lab: Lab, tmp_path: Path) -> None:  
         sc.stop()
     """)
     assert output["given"] == ["loss of worker"] and "loss of worker" in output["own"] and output["different"]
-    assert output["up"] == [False, False], "it ends with shutdown"
+    assert output["up"] == [False, False], "TensorBoard exits in shutdown"
 
 
 # ---- TensorFlowOnSpark ----------------------------------------------------------------------------------------
 
 
 def test_tensorflowonspark_programs_run(lab: Lab) -> None:  # noqa: F811
-    """On a SparkContext of this machine; what is wrong with the arguments is said before anything is started."""
+    """On a SparkContext of this machine; invalid arguments are reported before the start."""
     output = evaluate(lab, """
         import hopyard.compat
         from pyspark import SparkConf, SparkContext
@@ -429,7 +429,7 @@ def test_tensorflowonspark_programs_run(lab: Lab) -> None:  # noqa: F811
     assert list(found) == ["chief-0", "worker-0", "worker-1"] and output["url"] is None
     args, job, default, absolute, relative, named, folder, holds, spec, socket = found["worker-1"]
     assert args == {"a": 1} and job == "worker" and default == "file://" and output["version"] == "2.2.5"
-    assert not holds and output["holds"] and socket is None, "ctx.tmp_socket is there with release_port=False only"
+    assert not holds and output["holds"] and socket is None, "ctx.tmp_socket exists only with release_port=False"
     info = output["info"]
     assert [(n["executor_id"], n["job_name"], n["task_index"]) for n in info] == [(0, "chief", 0), (1, "worker", 0), (2, "worker", 1)]
     assert [f"{n['host']}:{n['port']}" for n in info] == spec["chief"] + spec["worker"]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFRecords in Spark: what TensorFlow wrote is read, and what is written TensorFlow reads, whole or not at all.
+"""TFRecords in Spark: Spark reads what TensorFlow wrote, and TensorFlow reads what Spark wrote, completely or not at all.
 
-One session serves all of it, on executors whose Python has no hopyard.
+One session serves all tests, on executors whose Python has no hopyard.
 """
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ tfrecord.register(spark)
 
 
 def bare_python(folder: Path) -> str:
-    """Ours, with all that is installed but hopyard."""
+    """Ours, with all installed packages except hopyard."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     [libraries] = folder.glob("lib/python3*/site-packages")
     for path in Path(sysconfig.get_path("purelib")).iterdir():
@@ -80,7 +80,7 @@ def notebook(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFac
         yield house.notebook
 
 
-def test_executors_that_have_none_get_the_sessions_hopyard(notebook: Notebook, spark_cluster: dict[str, Any],
+def test_executors_without_hopyard_get_that_of_the_session(notebook: Notebook, spark_cluster: dict[str, Any],
                                                            tmp_path: Path) -> None:
     output = notebook.evaluate(f"""
         import importlib.util
@@ -92,8 +92,8 @@ def test_executors_that_have_none_get_the_sessions_hopyard(notebook: Notebook, s
     assert list((spark_cluster["state"] / "spark").glob(f"worker*/{output['app']}/*/.hopyard-*/site/hopyard/__init__.py"))
 
 
-def test_what_tensorflow_wrote_is_read(notebook: Notebook, tmp_path: Path) -> None:
-    """Several files, compressed and not; features that are missing; what is hidden is passed over."""
+def test_files_of_tensorflow_are_read(notebook: Notebook, tmp_path: Path) -> None:
+    """Several files, compressed and not; missing features; hidden files are skipped."""
     output = notebook.evaluate(f"""
         path = "{tmp_path}"
         def of(n):
@@ -119,7 +119,7 @@ def test_what_tensorflow_wrote_is_read(notebook: Notebook, tmp_path: Path) -> No
     assert output["typed"] == [5, [1.5], None]
 
 
-def test_what_is_written_tensorflow_reads(notebook: Notebook, tmp_path: Path) -> None:
+def test_tensorflow_reads_written_files(notebook: Notebook, tmp_path: Path) -> None:
     output = notebook.evaluate(f"""
         from decimal import Decimal
         types = ("y tinyint, h smallint, i int, l bigint, t boolean, f float, d double, e decimal(8,2), s string, "
@@ -187,8 +187,8 @@ def test_modes(notebook: Notebook, tmp_path: Path) -> None:
     assert output["error"].startswith(f"{tmp_path}/out already exists; mode='overwrite' replaces it")
 
 
-def test_folders_are_columns(notebook: Notebook, tmp_path: Path) -> None:
-    """Written by partition_by, and read again, in Spark's own layout: Spark's reader finds the same."""
+def test_partition_directories_are_columns(notebook: Notebook, tmp_path: Path) -> None:
+    """Written with partition_by, and read again, in Spark's own layout: Spark's reader finds the same."""
     output = notebook.evaluate(f"""
         path = "{tmp_path}/out"
         df = spark.range(0, 60, 1, 3).selectExpr("id", "id % 3 as p", "if(id % 2 = 0, 'a/b c', null) as q")
@@ -207,13 +207,13 @@ def test_folders_are_columns(notebook: Notebook, tmp_path: Path) -> None:
             all=failing(lambda: tfrecord.save(df, path + "2", partition_by=["id", "p", "q"])))
     """)
     assert output["whole"] and output["types"] == [["id", "bigint"], ["p", "int"], ["q", "string"]] and output["alike"]
-    assert output["files"] == 18, "one for each folder and task"
+    assert output["files"] == 18, "one for each directory and task"
     assert output["typed"] == 20 and output["left"] == 1 and "p" not in output["under"]
     assert output["gone"] == "there is no column 'r' to partition by (columns: id, p, q)"
     assert output["all"] == "cannot partition by all columns: none is left for the records"
 
 
-def test_folders_that_differ_are_told(notebook: Notebook, tmp_path: Path) -> None:
+def test_inconsistent_partition_directories_are_reported(notebook: Notebook, tmp_path: Path) -> None:
     output = notebook.evaluate(f"""
         for folder in ("p=0", "p=x/q=1"):
             os.makedirs("{tmp_path}/out/" + folder)
@@ -225,8 +225,8 @@ def test_folders_that_differ_are_told(notebook: Notebook, tmp_path: Path) -> Non
     assert "'1' in 'q=1' is not valid for a column of type date32" in output["type"]
 
 
-def test_only_the_columns_that_are_wanted_are_read(notebook: Notebook, tmp_path: Path) -> None:
-    """One that does not fit its type is not looked at."""
+def test_only_selected_columns_are_read(notebook: Notebook, tmp_path: Path) -> None:
+    """A column that does not fit its type is not parsed."""
     output = notebook.evaluate(f"""
         write("{tmp_path}/f", [example(a=feature(1), b=feature(b"x")), example(a=feature(2), b=feature(b"\\xff"))])
         given = "a bigint, b string"
@@ -239,7 +239,7 @@ def test_only_the_columns_that_are_wanted_are_read(notebook: Notebook, tmp_path:
     assert "Invalid UTF8" in output["all"] and output["none"] == "there is no column 'c' (columns: a, b)"
 
 
-def test_what_would_be_lost_is_refused(notebook: Notebook, tmp_path: Path) -> None:
+def test_lossy_conversions_are_refused(notebook: Notebook, tmp_path: Path) -> None:
     """Feature lists, which an Example does not have, and doubles beyond a float."""
     output = notebook.evaluate(f"""
         lists = tf.train.FeatureLists(feature_list={{"q": tf.train.FeatureList(feature=[feature(1, 2)])}})
@@ -271,7 +271,7 @@ FAIL = """
                     open(marker, "w").close()
                 if how == "kill":  # the executor: the parent of Spark's daemon
                     os.kill(int(open("/proc/%d/stat" % os.getppid()).read().rpartition(")")[2].split()[1]), signal.SIGKILL)
-                raise ValueError("as it was told")
+                raise ValueError("fails on purpose")
 
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 1000)
     how, marker, path = "{how}", "{tmp_path}/marker", "{tmp_path}/out"
@@ -280,7 +280,7 @@ FAIL = """
 
 
 @pytest.mark.parametrize("how", ["raise", "kill"])
-def test_a_task_that_fails_once_is_done_again(notebook: Notebook, tmp_path: Path, how: str) -> None:
+def test_failed_task_is_retried(notebook: Notebook, tmp_path: Path, how: str) -> None:
     """Also if its executor was killed while it wrote."""
     output = notebook.evaluate(FAIL.format(how=how, tmp_path=tmp_path) + """
     df.write.format("tfrecord").mode("append").save(path)
@@ -290,19 +290,19 @@ def test_a_task_that_fails_once_is_done_again(notebook: Notebook, tmp_path: Path
     assert (tmp_path / "marker").exists()
 
 
-def test_a_job_that_fails_leaves_what_was_there(notebook: Notebook, tmp_path: Path) -> None:
+def test_failed_job_keeps_existing_files(notebook: Notebook, tmp_path: Path) -> None:
     output = notebook.evaluate(FAIL.format(how="always", tmp_path=tmp_path) + """
     spark.range(3).coalesce(1).write.format("tfrecord").mode("append").save(path)
     errors = [failing(lambda: df.write.format("tfrecord").mode(mode).save(path)) for mode in ("append", "overwrite")]
     failing(lambda: df.write.format("tfrecord").mode("append").save(path + "2"))
     emit(errors=errors, names=names(path), count=read(path).count(), new=os.path.exists(path + "2"))
     """)
-    assert all("as it was told" in error for error in output["errors"])
+    assert all("fails on purpose" in error for error in output["errors"])
     assert output["names"] == ["_SUCCESS", "part.tfrecord"] and output["count"] == 3
-    assert not output["new"], "a folder in which nothing came to be is not left"
+    assert not output["new"], "no empty directory is left"
 
 
-def test_damage_and_what_does_not_fit_is_said(notebook: Notebook, tmp_path: Path) -> None:
+def test_damaged_files_and_mismatched_types_are_reported(notebook: Notebook, tmp_path: Path) -> None:
     output = notebook.evaluate(f"""
         tfrecord.save(spark.range(5).coalesce(1), "{tmp_path}/a")
         [path] = glob.glob("{tmp_path}/a/part-*")
@@ -343,7 +343,7 @@ def test_damage_and_what_does_not_fit_is_said(notebook: Notebook, tmp_path: Path
 
 
 def test_hdfs(notebook: Notebook, hdfs: Hdfs, tmp_path: Path) -> None:
-    """By whole addresses, and by paths where HDFS is the session's file system."""
+    """With full URLs, and with paths if HDFS is the session's file system."""
     url = f"{hdfs.url}/{tmp_path.name}"
     output = notebook.evaluate(f"""
         df = spark.range(0, 1000, 1, 4)
@@ -366,8 +366,8 @@ def test_hdfs(notebook: Notebook, hdfs: Hdfs, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_on_yarn_a_path_is_on_hdfs(yarn_cluster: dict[str, Any], tmp_path: Path) -> None:
-    """In the home of the user, if it is relative; executors have no hopyard there either."""
+def test_paths_on_yarn_are_on_hdfs(yarn_cluster: dict[str, Any], tmp_path: Path) -> None:
+    """In the user's home directory, if it is relative; executors have no hopyard there either."""
     repair("yarn", yarn_cluster)
     env = {**yarn_cluster["yarn_env"], "PYSPARK_PYTHON": bare_python(tmp_path / "bare")}
     for house in houses({**yarn_cluster, "yarn_env": env}, "yarn", tmp_path):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only YARN has: containers that are watched. The rest is in test_engines_*.py."""
+"""Features of YARN only: containers with a memory limit. The rest is in test_engines_*.py."""
 from __future__ import annotations
 
 import os
@@ -41,7 +41,7 @@ def test_trials_run_in_containers(house: House) -> None:
     assert output["app"].startswith("application_") and first.startswith("container_" + output["app"].removeprefix("application_"))
 
 
-def test_the_largest_trial_is_ended_before_yarn_ends_its_container(house: House) -> None:
+def test_largest_trial_is_killed_before_yarn_kills_its_container(house: House) -> None:
     output = house.notebook.evaluate("""
         def training(mb):
             held = []
@@ -56,10 +56,10 @@ def test_the_largest_trial_is_ended_before_yarn_ends_its_container(house: House)
     assert output["states"] == ["done", "failed", "done"]
     assert re.match(r"killed: its container may use 1\.2 GB, and .* by this trial; raise spark\.executor\.memoryOverhead",
                     output["error"]), output["error"]
-    assert {a["state"] for a in house.yard.attempts(output["run"])} == {"done", "failed"}, "nobody else was lost"
+    assert {a["state"] for a in house.yard.attempts(output["run"])} == {"done", "failed"}, "no other trial was lost"
 
 
-def test_a_container_that_is_killed_loses_only_what_ran_in_it(house: House) -> None:
+def test_killed_container_loses_only_its_trials(house: House) -> None:
     run = house.start_gated_run("gate")
     [first, _] = house.on_cluster(r"^\S*java .*YarnCoarseGrainedExecutorBackend")
     os.kill(first, signal.SIGKILL)
@@ -70,8 +70,8 @@ def test_a_container_that_is_killed_loses_only_what_ran_in_it(house: House) -> N
     house.check_gated_run(run, lost=2)
 
 
-def test_a_command_by_the_name_of_the_cluster(house: House) -> None:
-    """The run has a session of its own then."""
+def test_command_with_the_name_of_the_cluster(house: House) -> None:
+    """The run then has its own session."""
     house.notebook.evaluate("spark.stop()")
     env = {**house.env, "HOPYARD_PYTHON": sys.executable}
     p = house.yard.run("run", "--engine", "yarn", "--executors", 1, "--grid", "x=1,2", "--max", "m", "--", "sh", "-c",
