@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Between a driver and a program that starts agents: what is taken for a line of the program can be sent on to the
- * driver as it is, and what the driver orders becomes one line of JSON that says the same.
+ * Between a driver and a program that starts agents: an accepted line of the program can be forwarded to the
+ * driver unchanged, and an order of the driver becomes one line of equivalent JSON.
  */
 #include <stdint.h>
 #include <stdlib.h>
