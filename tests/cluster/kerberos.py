@@ -161,12 +161,12 @@ class HdfsKerberos(Hdfs):
         }
 
     def hdfs_site(self) -> dict[str, object]:
-        who, keytab = PRINCIPALS["hdfs"], self.keytab("hdfs")
+        principal, keytab = PRINCIPALS["hdfs"], self.keytab("hdfs")
         return {
             **super().hdfs_site(),
-            "dfs.namenode.kerberos.principal": who,
+            "dfs.namenode.kerberos.principal": principal,
             "dfs.namenode.keytab.file": keytab,
-            "dfs.datanode.kerberos.principal": who,
+            "dfs.datanode.kerberos.principal": principal,
             "dfs.datanode.keytab.file": keytab,
             "dfs.web.authentication.kerberos.principal": PAGES,
             "dfs.web.authentication.kerberos.keytab": keytab,

@@ -54,7 +54,7 @@ class Part:
         known = read_json(self.record)
         self.ports: dict[str, int] = known.get("ports", {})
         self.choices: dict[str, Any] = known.get("choices", {})  # chosen at the first start, kept until stop
-        self.known = {name: Process(*who) for name, who in known.get("daemons", {}).items()}
+        self.known = {name: Process(*process) for name, process in known.get("daemons", {}).items()}
 
     # implemented by each part
     def configure(self) -> None: ...

@@ -28,9 +28,9 @@ class Joinable:
         self.yard, self.gate = yard, yard.project / "gate"
         command = command or ("sh", "-c", f"while [ ! -e {self.gate} ]; do sleep 0.05; done; echo v={{x}}")
         self.client = yard.start("run", "--listen", "127.0.0.1:0", "--grid", f"x=1..{trials}", "--max", "v", "--", *command)
-        told = wait_for(lambda: re.search(r"agents join by: hopyard agent --join HOST:(\d+) --key-file (\S+)", yard.driver_log()),
-                        "the log says how to join")
-        self.port, self.key = int(told[1]), Path(told[2])
+        match = wait_for(lambda: re.search(r"agents join by: hopyard agent --join HOST:(\d+) --key-file (\S+)", yard.driver_log()),
+                         "the log sends how to join")
+        self.port, self.key = int(match[1]), Path(match[2])
         wait_for(lambda: yard.state() and yard.attempts(), "its own agent runs a trial")
 
     def agent(self, *args: object, key: Path | None = None, **kw: Any) -> subprocess.Popen[str]:
@@ -273,11 +273,11 @@ def test_thousands_of_rejected_connections_use_little_log_and_memory(low_memory_
 class Impostor:
     """Listens at the address of a driver, and records what it receives."""
 
-    def __init__(self, context: ssl.SSLContext | None = None, says: bytes = b"") -> None:
-        self.context, self.says = context, says
+    def __init__(self, context: ssl.SSLContext | None = None, sends: bytes = b"") -> None:
+        self.context, self.sends = context, sends
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
-        self.heard = b""
+        self.received = b""
         self.outcomes: list[str] = []
         self.thread = threading.Thread(target=self.serve, daemon=True)
         self.thread.start()
@@ -292,9 +292,9 @@ class Impostor:
             try:
                 with self.context.wrap_socket(s, server_side=True) if self.context else s as s:
                     self.outcomes.append("connected")
-                    s.sendall(self.says)
+                    s.sendall(self.sends)
                     while data := s.recv(65536):
-                        self.heard += data
+                        self.received += data
             except OSError as e:
                 self.outcomes.append(str(e))
 
@@ -316,7 +316,7 @@ def key(tmp_path: Path) -> Path:
 def impostors(certificate: Path) -> Iterator[dict[str, Impostor]]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    made = {"certificate": Impostor(context), "garbage": Impostor(says=b"HTTP/1.1 400 Bad Request\r\n\r\n"), "silent": Impostor()}
+    made = {"certificate": Impostor(context), "garbage": Impostor(sends=b"HTTP/1.1 400 Bad Request\r\n\r\n"), "silent": Impostor()}
     yield made
     for impostor in made.values():
         impostor.close()
@@ -325,19 +325,19 @@ def impostors(certificate: Path) -> Iterator[dict[str, Impostor]]:
 def test_agent_reveals_nothing_to_a_false_driver(yard: Yard, key: Path, impostors: dict[str, Impostor]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as s:
         free = s.getsockname()[1]  # no process listens there any more
-    ports = {name: i.port for name, i in impostors.items()} | {"nobody": free}
+    ports = {name: i.port for name, i in impostors.items()} | {"closed": free}
     agents = {name: yard.start("agent", "--join", f"127.0.0.1:{port}", "--key-file", key) for name, port in ports.items()}
     whys = {"certificate": "does not prove the key (certificate verify failed)", "garbage": "for 15 s",
-            "silent": "for 15 s: no answer in time", "nobody": "for 15 s: connection refused"}
+            "silent": "for 15 s: no answer in time", "closed": "for 15 s: connection refused"}
     for name, agent in agents.items():
         status, text = output_of(agent)
         assert status == 1, text
         assert f"127.0.0.1:{ports[name]} " in text and whys[name] in text, text
-    assert impostors["certificate"].heard == b"" and "connected" not in impostors["certificate"].outcomes
+    assert impostors["certificate"].received == b"" and "connected" not in impostors["certificate"].outcomes
     assert len(impostors["certificate"].outcomes) == 1, "it has retried"
     for name in ("garbage", "silent"):  # all they received was the start of a handshake, which does not contain the key
-        heard = impostors[name].heard
-        assert heard.startswith(b"\x16\x03\x01") and bytes.fromhex("0123456789abcdef" * 4) not in heard and b"0123456789abcdef" not in heard
+        received = impostors[name].received
+        assert received.startswith(b"\x16\x03\x01") and bytes.fromhex("0123456789abcdef" * 4) not in received and b"0123456789abcdef" not in received
 
 
 # ---- the client's socket -------------------------------------------------------------------

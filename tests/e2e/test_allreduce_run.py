@@ -126,7 +126,7 @@ def test_result_that_does_not_fit_on_the_disk_fails_the_training_with_a_message(
                 returned = bytes(hvd.rank() << 20)
                 hvd.barrier()
                 if hvd.rank() == 0:
-                    hvd.barrier()  # in which it hears that rank 1 is gone
+                    hvd.barrier()  # it reports the loss of rank 1
                 return returned
 
             emit(error=failing(lambda: allreduce.run(training, np=2, tensorboard=False)))
@@ -215,7 +215,7 @@ def test_hops_launch_runs_a_notebook_of_the_project_on_every_worker(yard: Yard, 
         import hopyard.compat
         from hops import allreduce
 
-        class Session:                       # a session's two answers
+        class Session:                       # the two attributes of a session
             master = "local[2]"
             applicationId = "app-7"
             sparkContext = property(lambda self: self)

@@ -84,7 +84,7 @@ def test_waiting_for_a_cluster_starts_no_process(lab: Lab) -> None:  # noqa: F81
             time.sleep(1)
 
         nodes = cluster.run(main_fun, workers=2, tensorboard=False)
-        program.call = program.command = None   # whatever starts the program
+        program.call = program.command = None   # the functions that start the program
         nodes.wait_for_nodes(120)
         running = nodes.is_running()
         import importlib

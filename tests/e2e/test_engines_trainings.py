@@ -88,7 +88,7 @@ def test_keras_fit_ends_with_the_same_weights_on_all_ranks(engine: Engine) -> No
             import keras, numpy, tensorflow as tf
             import horovod.tensorflow.keras as hvd
             hvd.init()
-            rng = numpy.random.default_rng(hvd.rank())  # each has data of its own
+            rng = numpy.random.default_rng(hvd.rank())  # each rank has its own data
             x = rng.normal(size=(64, 4)).astype("float32")
             y = x @ numpy.array([[1.0], [-2.0], [3.0], [0.5]], dtype="float32")
             model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
@@ -176,7 +176,7 @@ def test_killed_rank_is_reported_to_the_others(engine: Engine) -> None:  # noqa:
             try:
                 hvd.barrier()
             except hopyard.GroupError as error:
-                print("told:", error)
+                print("reported:", error)
                 raise
 
         try:
@@ -186,8 +186,8 @@ def test_killed_rank_is_reported_to_the_others(engine: Engine) -> None:  # noqa:
     """)
     assert re.fullmatch(r"rank 3 of run \d+ failed: ended by signal 9 \(Killed\)", output["text"]), output["text"]
     for rank in range(3):
-        told = Path(output["logdir"], f"rank={rank}", "stdout").read_text()
-        assert re.match(r"told: .*rank 3", told), told
+        printed = Path(output["logdir"], f"rank={rank}", "stdout").read_text()
+        assert re.match(r"reported: .*rank 3", printed), printed
 
 
 @pytest.mark.full
@@ -211,8 +211,8 @@ def test_elastic_training_continues_without_a_rank(engine: Engine) -> None:  # n
         def training():
             import hopyard.collective as hvd
             hvd.init()
-            if hvd.rank() == 1 and not os.path.exists(meet + "/fell"):
-                os.mkdir(meet + "/fell")
+            if hvd.rank() == 1 and not os.path.exists(meet + "/failed"):
+                os.mkdir(meet + "/failed")
                 os.kill(os.getpid(), signal.SIGKILL)
             while True:
                 try:
@@ -224,7 +224,7 @@ def test_elastic_training_continues_without_a_rank(engine: Engine) -> None:  # n
 
         emit(ranks=allreduce.run(training, np=2, min_np=1, max_np=2, tensorboard=False, **where))
     """)
-    assert (engine.meet / "fell").exists() and output["ranks"] in ([0], [0, 1]), "the lost rank may rejoin in time"
+    assert (engine.meet / "failed").exists() and output["ranks"] in ([0], [0, 1]), "the lost rank may rejoin in time"
 
 
 @pytest.mark.full

@@ -245,11 +245,11 @@ def test_unusual_names_and_values_stay_readable(yard: Yard) -> None:
     yard.run("run", "--grid", "x=a b/ü\n'c'", "--max", "acc\nuracy", "--", "sh", "-c",
              "hopyard report loss=nan step=1; hopyard report loss=-inf step=2; hopyard report \"$(printf 'caf\\351')=1e300\"; "
              "printf '%s' '{\"acc\\nuracy\": 0.5, \"größe\": 3}' > $HOPYARD_RESULT")
-    told = contents(yard)
-    assert told.params == {"x": "a b/ü\\n'c'"} and told.status == "STATUS_SUCCESS"
-    loss = told.values.pop("loss")
+    found = contents(yard)
+    assert found.params == {"x": "a b/ü\\n'c'"} and found.status == "STATUS_SUCCESS"
+    loss = found.values.pop("loss")
     assert math.isnan(loss[0][1]) and loss[1] == (2, -math.inf)
-    assert told.values == {"caf\\xe9": [(0, math.inf)], "acc\\nuracy": [(0, 0.5)], "größe": [(0, 3)]}
+    assert found.values == {"caf\\xe9": [(0, math.inf)], "acc\\nuracy": [(0, 0.5)], "größe": [(0, 3)]}
 
 
 def test_trial_that_empties_its_directory_keeps_its_event_file(yard: Yard) -> None:

@@ -65,7 +65,7 @@ def test_everything_runs_from_memory_if_all_directories_are_noexec(noexec_house:
             total = hvd.allreduce(numpy.array([base + hvd.rank()], dtype="float64"), op=hvd.Sum)
             with open("/proc/self/maps") as maps:
                 extension = [line.split()[5] for line in maps if "_hopyard.abi3" in line][0]
-            with os.popen("hopyard --version") as version:  # what commands report by
+            with os.popen("hopyard --version") as version:  # the program that commands report with
                 output = version.read()
             return float(total[0]), extension, bool(os.statvfs(hopyard.__file__).f_flag & os.ST_NOEXEC), output
 
@@ -205,7 +205,7 @@ def test_missing_module_is_reported_with_the_executor(house: House) -> None:
         Path("elsewhere", "mymodel.py").write_text("def training(x):\\n    return x\\n")
         sys.path.insert(0, "elsewhere")
         import mymodel
-        sys.path.remove("elsewhere")  # where the trials will look, too
+        sys.path.remove("elsewhere")  # trials search it, too
         emit(error=failing(lambda: experiment.grid_search(mymodel.training, {"x": [1]}, spark=spark, tensorboard=False)))
         listed = sc._jsc.sc().statusStore().executorList(True)
         emit(executors=[listed.apply(i).id() for i in range(listed.size())])

@@ -233,7 +233,7 @@ def test_search_uses_the_metric_also_after_a_resume(yard: Yard, lab: Lab) -> Non
         def reports(x):
             hopyard.report(step=0, score=9.0)
             hopyard.report(step=1, score=-abs(x))
-        told = experiment.differential_evolution(reports, space, population=4, generations=3, seed=1, metric="score", tensorboard=False)
+        reported = experiment.differential_evolution(reports, space, population=4, generations=3, seed=1, metric="score", tensorboard=False)
         def killing(x):
             if x == 2 and not os.path.exists("killed"):
                 open("killed", "w").close()
@@ -245,10 +245,10 @@ def test_search_uses_the_metric_also_after_a_resume(yard: Yard, lab: Lab) -> Non
         except hopyard.Error as error:
             assert "experiment.resume(4)" in str(error), error
         resumed = experiment.resume(4, tensorboard=False)
-        print(json.dumps([[t.params for t in r.trials] for r in (evolved, plain, told)] + [evolved.notes, evolved.best.metrics, resumed.notes, best(resumed)]))
+        print(json.dumps([[t.params for t in r.trials] for r in (evolved, plain, reported)] + [evolved.notes, evolved.best.metrics, resumed.notes, best(resumed)]))
     """)
-    evolved, plain, told, notes, metrics, resumed, why = json.loads(p.stdout.splitlines()[-1])
-    assert evolved == plain == told, "the same values, so the same trials"
+    evolved, plain, reported, notes, metrics, resumed, why = json.loads(p.stdout.splitlines()[-1])
+    assert evolved == plain == reported, "the same values, so the same trials"
     [note] = notes  # of the first trial that has ended
     assert re.fullmatch("trial [12]: val_accuracy is used as the metric; name another value with metric=", note), note
     assert metrics["val_accuracy"] == metrics["metric"] and metrics["val_loss"] == 2.0

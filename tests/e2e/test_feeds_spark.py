@@ -223,7 +223,7 @@ def test_worker_that_never_reads_ends_the_feed_once(house: House, how: str) -> N
         nodes = fed(idle, gate)
         rows = {{"rows": sc.parallelize(range(1000), 16), "cached": sc.parallelize(range(1000), 16).map(lambda i: i + 1).cache(),
                 "frame": spark.range(0, 1000, 1, 16)}}["{how}"]
-        rows.count() if "{how}" != "frame" else rows.mapInArrow(lambda batches: batches, rows.schema).count()  # Spark's workers are up then
+        rows.count() if "{how}" != "frame" else rows.mapInArrow(lambda batches: batches, rows.schema).count()  # Spark's workers have started then
         began = time.monotonic()
         try:
             nodes.train(rows, num_epochs=1, feed_timeout=6)

@@ -23,7 +23,7 @@ from conftest import Yard, wait_for
 HEAD = """
 spark = None
 def fetch(url):
-    'What a server says; its address is there before it is.'
+    'The answer of a server; its address is known before it listens.'
     import time, urllib.request
     end = time.monotonic() + 120
     while True:

@@ -146,7 +146,7 @@ if hvd.rank() == 0:
 evens = hvd.add_process_set([0])
 print(json.dumps({
     'rank': hvd.rank(), 'loss': float(hvd.allreduce(loss)), 'weights': w.numpy().ravel().tolist(),
-    'objects': hvd.allgather_object({'rank': hvd.rank()}), 'told': hvd.broadcast_object('from %d' % hvd.rank(), root_rank=1),
+    'objects': hvd.allgather_object({'rank': hvd.rank()}), 'broadcast': hvd.broadcast_object('from %d' % hvd.rank(), root_rank=1),
     'included': evens.included(), 'joined': int(hvd.join())}))
 """
 
@@ -208,7 +208,7 @@ def on_state_reset():
 
 @hvd.elastic.run
 def train(state):
-    # until the one that dies is back, and some more
+    # until the dead rank is back, and a few more
     while len(state.sizes) < 3 or state.batch % 20:
         if state.batch == 7 and hvd.rank() == 1 and not os.path.exists('died'):
             open('died', 'w').close()
@@ -253,9 +253,9 @@ def test_keras_with_callbacks_and_a_reloaded_model(yard: Yard, legacy: str) -> N
     assert zero["steps"] == one["steps"] == 200 and zero["same"] and one["same"] and zero["kind"] == "SGD"
     printed = [Path(yard.logdir(), f"rank={rank}", "stdout").read_text() for rank in range(2)]
     assert "finished gradual learning rate warmup to 0.2" in printed[0] and "warmup" not in printed[1]
-    told = yard.rows("SELECT trial, step, value FROM metrics WHERE name = 'examples_per_second' AND step >= 0")
-    assert {(row["trial"], row["step"]) for row in told} == {(t, s) for t in (1, 2) for s in range(5)} | {(1, 0), (2, 0)}
-    assert all(row["value"] > 0 for row in told)
+    rates = yard.rows("SELECT trial, step, value FROM metrics WHERE name = 'examples_per_second' AND step >= 0")
+    assert {(row["trial"], row["step"]) for row in rates} == {(t, s) for t in (1, 2) for s in range(5)} | {(1, 0), (2, 0)}
+    assert all(row["value"] > 0 for row in rates)
 
 
 @pytest.mark.parametrize("legacy", ["0", "1"])
@@ -275,7 +275,7 @@ def test_example_without_an_input_shape_under_horovodrun(yard: Yard, legacy: str
 def test_custom_loop_with_a_tape(yard: Yard) -> None:
     zero, one = train(yard, LOOP)
     assert zero["loss"] == one["loss"] < 1 and zero["weights"] == one["weights"]
-    assert zero["objects"] == one["objects"] == [{"rank": 0}, {"rank": 1}] and zero["told"] == one["told"] == "from 1"
+    assert zero["objects"] == one["objects"] == [{"rank": 0}, {"rank": 1}] and zero["broadcast"] == one["broadcast"] == "from 1"
     assert (zero["included"], one["included"]) == (True, False) and zero["joined"] == one["joined"]
     assert (yard.project / "loop" / "checkpoint").exists()
 

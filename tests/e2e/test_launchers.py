@@ -160,14 +160,14 @@ def until(holds):
 
 def fill():
     place = os.environ["XDG_RUNTIME_DIR"] + "/hopyard/job-"
-    until(lambda: open("/proc/net/unix").read().count(place) >= 2)  # the listener, and rank 0's own connection
+    until(lambda: open("/proc/net/unix").read().count(place) >= 2)  # the listener, and the connection of rank 0 itself
     kept = []
     try:
         while True:
             kept.append(os.open("/dev/null", os.O_RDONLY))
     except OSError:
         os.close(kept.pop())
-        kept.append(os.open("full", os.O_CREAT | os.O_WRONLY))  # it takes the last one
+        kept.append(os.open("full", os.O_CREAT | os.O_WRONLY))  # it uses the last descriptor
     until(lambda: os.access("dialed", os.F_OK))
     began = time.process_time()
     time.sleep(1)
@@ -286,7 +286,7 @@ if hvd.rank() == {rank}:
     os.kill(os.getpid(), signal.SIGKILL)
 hvd.barrier()
 """, "    ") + """
-except Exception as error:  # in the barrier, or in the sum: the rank that dies may have it first
+except Exception as error:  # in the barrier, or in the sum: the dying rank may get the result first
     os.write(1, f"rank {hvd.rank()}: {error}\\n".encode())
 """
     p = spread(yard, net, text, quiet=True)

@@ -168,7 +168,7 @@ def test_horovod_spark_run_elastic_survives_a_rank(house: House) -> None:
 
             return train(state)
 
-        emit(ranks=horovod.spark.run_elastic(training, args=(os.path.abspath("fell"),), num_proc=2, min_num_proc=1))
+        emit(ranks=horovod.spark.run_elastic(training, args=(os.path.abspath("failed"),), num_proc=2, min_num_proc=1))
     """)
     assert output["ranks"] and set(output["ranks"]) == {10}
 

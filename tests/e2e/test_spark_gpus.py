@@ -30,7 +30,7 @@ def record(folder, name, **words):
     made.rename(Path(folder, name))
 
 def holding(x, folder):
-    "Writes down what it has, and from when to when. The first ones let go when somebody opens the gate."
+    "Records its devices, and its start and end. The first trials end when the gate opens."
     from hopyard import devices
     record(folder, f"begin-{x}", sees=os.environ.get("CUDA_VISIBLE_DEVICES"), number=devices.get_num_gpus())
     while not os.path.exists(os.path.join(folder, "gate")):
@@ -53,7 +53,7 @@ def given(_):
     "The addresses that Spark has assigned."
     from pyspark import TaskContext
     Path(there, _executor._id()).touch()
-    while len(os.listdir(there)) < 4:  # each on an executor of its own
+    while len(os.listdir(there)) < 4:  # each on its own executor
         time.sleep(0.01)
     return _executor._id(), TaskContext.get().resources()["gpu"].addresses
 

@@ -161,7 +161,7 @@ def test_run_has_its_own_session_with_the_given_settings(house: House, spark_clu
     run = max(row["id"] for row in house.yard.rows("SELECT id FROM runs"))
     wait_for(lambda: house.count(run, "running") == 1, "a trial runs")
     assert [a["memoryperexecutor"] for a in on_master(spark_cluster)] == [600]
-    assert house.count(run, "running") == 1, "one at a time, as the project's file says"
+    assert house.count(run, "running") == 1, "one at a time, as in the project's file"
     os.kill(house.yard.process("driver"), signal.SIGKILL)
     wait_for(lambda: not on_master(spark_cluster) and not house.agents(), "its session ends with the driver")
     gate.touch()

@@ -39,7 +39,7 @@ GANGS = {
     ("coordinated", "coordinated_fit"): {"workers": 2, "ps": 1, "chief": True},
     ("between_graph", "between_graph_sync", "by_readers", "model_parallel"): {"workers": 2, "ps": 1},
 }
-"""Ways to train, and the nodes that they want: three clusters at once, whose TensorFlows start on all cores."""
+"""Ways to train, and the nodes that they need: three clusters at once, whose TensorFlow processes start on all cores."""
 
 
 def records(request: pytest.FixtureRequest, folder: Path) -> tuple[list[str], dict[str, str]]:
@@ -197,7 +197,7 @@ def main_fun(args, ctx):
 
 def error_of(args):
     nodes = cluster.run(main_fun, args, workers=2, ps=1, tensorboard=False)
-    return failing(lambda: nodes.shutdown(timeout=60))  # after which it says something else
+    return failing(lambda: nodes.shutdown(timeout=60))  # later calls raise another error
 """
 
 
@@ -263,7 +263,7 @@ def test_fed_cluster_cannot_be_resumed(yard: Yard, lab: Lab) -> None:  # noqa: F
         nodes.train(range(1000), num_epochs=2)
         nodes.shutdown()
         broken = cluster.run(main_fun, "fails", workers=1, feed=True, tensorboard=False)
-        error = failing(lambda: broken.train(iter(lambda: 7, None)))  # without end
+        error = failing(lambda: broken.train(iter(lambda: 7, None)))  # endless
         emit(found=nodes.results(), error=error, unfed=failing(lambda: cluster.run(main_fun, tensorboard=False).train([1])))
     """)
     assert sorted(output["found"]["worker-0"] + output["found"]["worker-1"]) == sorted([*range(1000), *range(1000)])
@@ -314,7 +314,7 @@ def test_model_trains_on_fed_digits(lab: Lab) -> None:  # noqa: F811
 
         features, labels = programs.digits()
         rows = [(x.tolist(), int(y)) for x, y in zip(features, labels)]
-        steps = 8 * len(rows) // 24  # all of them: who feeds waits until they are taken
+        steps = 8 * len(rows) // 24  # all of them: the feeder waits until they are taken
         nodes = cluster.run(main_fun, steps, workers=1, feed=True, tensorboard=False)
         nodes.train(rows, num_epochs=4)
         nodes.train(tf.data.Dataset.from_tensor_slices((features, labels)), num_epochs=4)

@@ -180,7 +180,7 @@ def test_modes(notebook: Notebook, tmp_path: Path) -> None:
         counts = [read(path).count()]
         df.write.format("tfrecord").mode("append").save(path)
         counts.append(read(path).count())
-        read(path).limit(3).write.format("tfrecord").mode("overwrite").save(path)  # what it reads itself
+        read(path).limit(3).write.format("tfrecord").mode("overwrite").save(path)  # overwrites the files that it reads
         emit(counts=[*counts, read(path).count()], error=error, names=names(path))
     """)
     assert output["counts"] == [10, 20, 3] and output["names"] == ["_SUCCESS", "part.tfrecord"]
