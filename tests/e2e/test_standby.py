@@ -94,7 +94,7 @@ def test_standby_agent_holds_no_resources_of_a_run(yard: Yard, kernel: Notebook)
                                     "print(os.getppid()); return x\")", "os.umask(0o27)"])
 def test_standby_agent_is_reused_only_with_the_same_configuration(yard: Yard, kernel: Notebook, change: str) -> None:
     first = agent_of(kernel)
-    second = agent_of(kernel, f"{change}\nsay(printed=run(training))")
+    second = agent_of(kernel, f"{change}\nemit(printed=run(training))")
     assert first != second
     wait_for(lambda: first not in yard.processes("hopyard agent"), "the first agent has exited")
     assert agent_of(kernel, "emit(printed=run(training))") == second
