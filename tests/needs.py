@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a test needs that not every user or machine has. Without it the test is skipped, and tests/run adds up why."""
+"""Requirements of tests that not every user or machine meets. Without them a test is skipped; tests/run lists why."""
 from __future__ import annotations
 
 import os
@@ -11,14 +11,14 @@ import pytest
 
 
 def need_root(what: str) -> None:
-    """Skips what only root can do, as "to mount a small disk"; hy_need_root of the C suites says it the same way."""
+    """Skips what only root can do, e.g. "to mount a small disk"; hy_need_root of the C suites prints the same."""
     if os.geteuid() != 0:
         pytest.skip(f"needs root: {what}")
 
 
 @contextmanager
 def open_files(count: int) -> Iterator[None]:
-    """So many may be open in this process and in what it starts meanwhile; many users have 1024. Also a decorator."""
+    """Raises the limit of open files for this process and its children; many users have 1024. Also a decorator."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= hard < count:
         pytest.skip(f"needs {count} open files: ulimit -Hn is {hard}")

@@ -156,7 +156,7 @@ class Hub:
     def next_columns(
         self, n: int, timeout: float = -1, queue: str = "input", stops: bool = False, other: int = -1
     ) -> tuple[int, str, builtins.list[Any], str]: ...
-    # The shape of the next rows, (dtype, shape, is_ragged) of each column, and why there are none.
+    # The shape of the next rows, (dtype, shape, is_ragged) of each column, and why there are no rows.
     def next_shape(
         self, n: int, timeout: float = -1, queue: str = "input", stops: bool = False, other: int = -1
     ) -> tuple[str, builtins.list[tuple[str, tuple[int, ...], bool]], str]: ...

@@ -130,7 +130,7 @@ class Cluster:
         return f"<cluster: run {self.run}, {nodes}>"
 
     def tensorboard_url(self) -> str | None:
-        """The address of its TensorBoard; None if it has none."""
+        """The address of its TensorBoard; None without a TensorBoard."""
         return self._address
 
     def hubs(self) -> list[str]:
@@ -149,7 +149,7 @@ class Cluster:
             self._driver.hold_feed()
 
     def _receive(self, timeout: float) -> bool:
-        """Waits for an event of the driver; False if there is none within the timeout, or the run has ended."""
+        """Waits for an event of the driver; False after the timeout, or if the run has ended."""
         with self._receiving:
             if self._driver is None:
                 return False

@@ -67,7 +67,7 @@ class _Search:
 
     @property
     def best(self) -> Trial | None:
-        """The best trial so far, with its `value`; the first one of equals. None if there is none yet."""
+        """The best trial so far, with its `value`; the first one of equals. None before the first result."""
         return self._best
 
     @property

@@ -31,7 +31,7 @@ def num_executors(spark: Any = None) -> int:
 
 
 def executors_asked_for(spark: Any) -> int | None:
-    """The configured number; None if there is none."""
+    """The configured number; None if it is not configured."""
     if spark is None:
         return None
     context = _session.context_of(spark)

@@ -104,7 +104,7 @@ int hy_agent_acquire_leases(struct trial *t, struct hy_err *err)
 
 void hy_agent_release_leases(struct trial *t, bool failed)
 {
-    t->ended.fell = failed && t->lease && hy_gpu_lease_had_fault(t->lease);
+    t->ended.gpu_fault = failed && t->lease && hy_gpu_lease_had_fault(t->lease);
     hy_gpu_lease_free(t->lease);
     t->lease = NULL;
     hy_core_lease_free(t->core);

@@ -243,7 +243,7 @@ static void on_lost(void *arg, struct hy_peer *p, const char *why)
 
     if (!a)
         return;
-    if (hy_peer_has_violated(p)) {
+    if (hy_peer_violated_protocol(p)) {
         hy_agent_set_violation(a, "%s", why);
         a->peer = NULL;
         hy_agent_drop(d, a, hy_peer_address(p));

@@ -419,7 +419,7 @@ static bool is_shortage(const Hy__Ended *e)
 
 enum hy_charge hy_trial_charge(const Hy__Ended *e)
 {
-    return is_shortage(e) ? HY_CHARGE_SHORTAGE : e->fell ? HY_CHARGE_GPU_FAULT : HY_CHARGE_FAILURE;
+    return is_shortage(e) ? HY_CHARGE_SHORTAGE : e->gpu_fault ? HY_CHARGE_GPU_FAULT : HY_CHARGE_FAILURE;
 }
 
 static uint32_t count_setbacks(const struct trial *t)
@@ -520,7 +520,7 @@ void hy_trial_process_end(struct driver *d, struct trial *t)
         retry_after_shortage(d, t, e->message);
         return;
     }
-    if (e->fell && count_setbacks(t) + 1 < SETBACKS_MAX) {
+    if (e->gpu_fault && count_setbacks(t) + 1 < SETBACKS_MAX) {
         retry_after_gpu_fault(d, t);
         return;
     }

@@ -490,7 +490,7 @@ const int *hy_gpu_lease_fds(const struct hy_gpu_lease *l, size_t *ret_count)
 
 bool hy_gpu_lease_had_fault(const struct hy_gpu_lease *l)
 {
-    return l->mps && hy_mps_fell(l->mps, l->mark);
+    return l->mps && hy_mps_had_fault(l->mps, l->mark);
 }
 
 /* ---- life cycle ----------------------------------------------------------------------- */

@@ -72,15 +72,15 @@ struct hy_mps_mark {
 };
 struct hy_mps_mark hy_mps_mark(const struct hy_mps *m);
 /* ... and whether a fault has hit several clients since then, or the daemon is gone. */
-bool hy_mps_fell(const struct hy_mps *m, struct hy_mps_mark mark);
+bool hy_mps_had_fault(const struct hy_mps *m, struct hy_mps_mark mark);
 
 /* ---- mps_log.c ---- */
 
 struct hy_mps_faults {
     bool any;
-    bool over;       /* the server has recovered from the last one */
-    size_t last;     /* where the last one begins */
-    unsigned struck; /* the most client processes that one of them hit */
+    bool over;            /* the server has recovered from the last one */
+    size_t last;          /* where the last one begins */
+    unsigned clients_hit; /* most client processes that one fault affected */
 };
 
 /* Parses a piece of the server's log. */

@@ -181,12 +181,12 @@ struct hy_mps_mark hy_mps_mark(const struct hy_mps *m)
     return mark;
 }
 
-bool hy_mps_fell(const struct hy_mps *m, struct hy_mps_mark mark)
+bool hy_mps_had_fault(const struct hy_mps *m, struct hy_mps_mark mark)
 {
     struct hy_mps_faults faults;
 
     scan_log(m, mark.offset, &faults);
-    return faults.struck > 1 || daemon_of(m->directory) != mark.daemon;
+    return faults.clients_hit > 1 || daemon_of(m->directory) != mark.daemon;
 }
 
 static bool is_recovering(struct hy_mps *m)

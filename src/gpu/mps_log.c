@@ -52,7 +52,7 @@ static void take_line(struct scan *s, const char *line, size_t n, size_t offset)
 
     if (s->listing && is_entry(line, n)) {
         s->listed++;
-        f->struck = s->listed > f->struck ? s->listed : f->struck;
+        f->clients_hit = s->listed > f->clients_hit ? s->listed : f->clients_hit;
         return;
     }
     s->listing = f->any && is_set_in(line, n, "have a sticky error set:");

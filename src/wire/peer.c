@@ -328,7 +328,7 @@ int hy_peer_is_linked(const struct hy_peer *p)
     return p->link && p->link->state == HY_LINK_UP;
 }
 
-int hy_peer_has_violated(const struct hy_peer *p)
+int hy_peer_violated_protocol(const struct hy_peer *p)
 {
     return p->violated;
 }

@@ -87,7 +87,7 @@ struct hy_net_events {
     void (*on_room)(void *arg, struct hy_peer *p, uint32_t stream);
     /* The peer is given up: it was silent for too long, it does not have this
      * session, it did not prove the key when dialed, or it has violated the
-     * protocol (hy_peer_has_violated). `p` is freed after this call. Not called
+     * protocol (hy_peer_violated_protocol). `p` is freed after this call. Not called
      * after hy_peer_close. */
     void (*on_gone)(void *arg, struct hy_peer *p, const char *why);
 };
@@ -143,7 +143,7 @@ void hy_peer_set_data(struct hy_peer *p, void *data);  /* for the owner */
 void *hy_peer_data(const struct hy_peer *p);
 int64_t hy_peer_silent_ms(const struct hy_peer *p);    /* since the last frame from it */
 int hy_peer_is_linked(const struct hy_peer *p);        /* a connection is up, as far as is known */
-int hy_peer_has_violated(const struct hy_peer *p);     /* it was given up for a protocol error */
+int hy_peer_violated_protocol(const struct hy_peer *p); /* it was given up for a protocol error */
 
 /* Queues a control message. 0, -ENOMEM, or -ENOBUFS when 16 MiB are unacknowledged:
  * then the peer should be closed. */

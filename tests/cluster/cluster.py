@@ -1,29 +1,29 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Real clusters on loopback, in parts: Spark, YARN over HDFS, and HDFS by itself.
+"""Real clusters on loopback, in parts: Spark, YARN over HDFS, and HDFS only.
 
-    cluster.py start  [PART]      until it is ready; what has died is started again
+    cluster.py start  [PART]      returns when it is ready; restarts dead daemons
     cluster.py status [PART]
-    cluster.py stop   [PART]      with all that runs in it
+    cluster.py stop   [PART]      with everything that runs on it
     cluster.py hold   [PART]      start, and stop at the end of standard input
     cluster.py failover hdfs-ha   the other NameNode becomes the active one
 
-    spark           a standalone one: a master, two workers
+    spark           standalone: a master, two workers
     yarn            two nodes, and an HDFS of one DataNode for their files
-    all             both of these (stop: whatever runs)
+    all             both of these (stop: everything that runs)
     hdfs            a NameNode, three DataNodes
     hdfs-ha         two NameNodes with a JournalNode, three DataNodes
-    hdfs-kerberos   a NameNode, three DataNodes and the KDC that they trust
+    hdfs-kerberos   a NameNode, three DataNodes and their KDC
 
---state DIR (build/cluster) is where it lives: DIR/cluster.json tells addresses,
-DIR/PART/env what a program wants in its environment, DIR/PART/log what the
-daemons say. Every start from nothing is an empty cluster. Where there is a
-DIR/edge, workers and nodes find it empty, as one of another machine (root only).
+--state DIR (build/cluster) is its directory: DIR/cluster.json has the addresses,
+DIR/PART/env the environment for programs, DIR/PART/log the logs of the daemons.
+A start after a stop gives an empty cluster. If there is a DIR/edge, workers and
+nodes see it empty, like a directory of another machine (root only).
 
-Each daemon is the leader of a session and outlives this program. It is known by
-its process id and the time it was born, so that whoever has the number next is
-left alone. What daemons start (executors, containers, their children, whatever
-session these are in) is known by a mark in its environment, which is inherited.
+Each daemon is a session leader and outlives this program. It is identified by its
+process ID and its start time, so that a process that reuses the ID is left alone.
+Descendants of daemons (executors, containers, their children, in any session) are
+identified by a mark in their environment, which is inherited.
 """
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from pathlib import Path
 
 from kerberos import PROTECTIONS, HdfsKerberos
 from part import Part
-from processes import Trouble
+from processes import ClusterError
 from spark import Spark
 from system import HOST, ROOT, locked, ports_from
 from yarn import Yarn
@@ -43,11 +43,11 @@ from yarn import Yarn
 from hdfs import Hdfs, HdfsHa
 
 PARTS: dict[str, type[Part]] = {part.name: part for part in (Spark, Yarn, Hdfs, HdfsHa, HdfsKerberos)}
-ALL = [Spark.name, Yarn.name]  # but for stop: what somebody has started by name goes, too
+ALL = [Spark.name, Yarn.name]  # except stop: it also stops parts that were started by name
 
 
 def start(parts: list[Part], options: argparse.Namespace) -> int:
-    """All or nothing: what this call has begun goes when it fails or is interrupted."""
+    """All or nothing: daemons that this call has started are stopped when it fails or is interrupted."""
     ports, begun = ports_from(options.ports), []
     try:
         for part in parts:
@@ -67,8 +67,8 @@ def stop(parts: list[Part], _: argparse.Namespace) -> int:
     return 0
 
 
-def end(parts: list[Part], _: argparse.Namespace) -> int:
-    """Like stop, without a word: nobody may be there to read it."""
+def stop_silently(parts: list[Part], _: argparse.Namespace) -> int:
+    """Like stop, without output: there may be no reader."""
     for part in parts:
         part.stop()
     return 0
@@ -84,7 +84,7 @@ def status(parts: list[Part], _: argparse.Namespace) -> int:
 def failover(parts: list[Part], _: argparse.Namespace) -> int:
     for part in parts:
         if not isinstance(part, HdfsHa):
-            raise Trouble(f"{part.name} has no second NameNode; failover is for {HdfsHa.name}.")
+            raise ClusterError(f"{part.name} has no second NameNode; failover is for {HdfsHa.name}.")
         part.failover()
     return 0
 
@@ -96,27 +96,27 @@ def wanted(options: argparse.Namespace) -> list[str]:
     return [*ALL, *others] if options.action == "stop" else ALL
 
 
-def in_turn(action: Callable[[list[Part], argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """One at a time for one state folder."""
+def run_locked(action: Callable[[list[Part], argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """One at a time per state directory."""
     options.state.mkdir(parents=True, exist_ok=True)
     with locked(options.state / "lock"):
         return action([PARTS[name](options.state, options) for name in wanted(options)], options)
 
 
 def hold(options: argparse.Namespace) -> int:
-    """For tests: the other end of standard input closes however they end, by `kill -9` too."""
+    """For tests: the other end of standard input closes however they end, also by `kill -9`."""
     try:
-        in_turn(start, options)
+        run_locked(start, options)
         print("held", flush=True)
         sys.stdin.buffer.read()
     finally:
-        in_turn(end, options)
+        run_locked(stop_silently, options)
     return 0
 
 
 def protections(words: str) -> str:
     if unknown := set(words.split(",")) - set(PROTECTIONS):
-        raise argparse.ArgumentTypeError(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(PROTECTIONS)}")
+        raise argparse.ArgumentTypeError(f"unknown: {', '.join(sorted(unknown))} (choose from {', '.join(PROTECTIONS)})")
     return words
 
 
@@ -148,8 +148,8 @@ def main() -> int:
     try:
         if options.action == "hold":
             return hold(options)
-        return in_turn({"start": start, "stop": stop, "status": status, "failover": failover}[options.action], options)
-    except Trouble as e:
+        return run_locked({"start": start, "stop": stop, "status": status, "failover": failover}[options.action], options)
+    except ClusterError as e:
         print(f"cluster.py: {e}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hadoop's servers: its jars, and what is the same for each."""
+"""Hadoop's servers: their jars, and what all of them have in common."""
 from __future__ import annotations
 
 import hashlib
@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from part import Part
-from processes import Trouble
+from processes import ClusterError
 from system import ROOT, find_java, find_pyspark, locked
 
 NATIVE = "io.trino.hadoop:hadoop-apache:3.3.5-3"
@@ -25,11 +25,11 @@ log4j.appender.console.layout.ConversionPattern=%d{ISO8601} %p %c{1}: %m%n
 
 
 def hadoop_clients() -> tuple[str, list[Path]]:
-    """The version of Hadoop that pyspark brings along, and its two jars."""
+    """The version of Hadoop that pyspark includes, and its two jars."""
     folder = find_pyspark() / "jars"
     found = sorted(folder.glob("hadoop-client-api-*.jar"))
     if len(found) != 1:
-        raise Trouble(f"{folder} should hold one hadoop-client-api-VERSION.jar and holds {len(found)}.")
+        raise ClusterError(f"{folder} should contain one hadoop-client-api-VERSION.jar, but contains {len(found)}.")
     version = found[0].stem.removeprefix("hadoop-client-api-")
     return version, [found[0], folder / f"hadoop-client-runtime-{version}.jar"]
 
@@ -50,8 +50,8 @@ def fetch_jars() -> list[str]:
 
 
 def fetch_native() -> Path:
-    """The folder of Hadoop's native library, without which a DataNode has no unix socket. Hadoop's own artifacts leave it
-    out; one of Trino's has it."""
+    """The directory of Hadoop's native library, which a DataNode needs for unix sockets. Hadoop's own artifacts do not
+    contain it; one of Trino's does."""
     folder = ROOT / "build/cluster-native"
     folder.parent.mkdir(exist_ok=True)
     with locked(folder.with_suffix(".lock")):
@@ -72,13 +72,13 @@ def run_maven(options: list[str], goal: str = "copy-dependencies") -> None:
         done = subprocess.run(["mvn", "-q", "-B", f"dependency:{goal}", *options], stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     except FileNotFoundError:
-        raise Trouble("there is no Maven (mvn); run `make cluster`, which installs it.") from None
+        raise ClusterError("Maven (mvn) is not installed; run `make cluster`, which installs it.") from None
     if done.returncode:
-        raise Trouble(f"Maven could not fetch Hadoop's jars:\n{done.stdout[-3000:]}")
+        raise ClusterError(f"Maven could not fetch Hadoop's jars:\n{done.stdout[-3000:]}")
 
 
 class Hadoop(Part):
-    """Daemons out of those jars."""
+    """Daemons from those jars."""
 
     heap = "512m"
     classes = {
@@ -97,7 +97,7 @@ class Hadoop(Part):
         (self.conf / "log4j.properties").write_text(LOGGING)
 
     def settings(self, daemon: str) -> dict[str, object]:
-        """What it finds in no file."""
+        """Settings that are not in a file."""
         return {}
 
     def java(self, main: str) -> list[str]:
@@ -115,13 +115,13 @@ class Hadoop(Part):
         return done.returncode == 0
 
     def format(self, namenode: str) -> None:
-        """Makes its folder, which only an empty cluster lacks."""
+        """Creates its directory, which only an empty cluster lacks."""
         if (self.folder / namenode).exists():
             return
         if not self.succeeds([*self.command(namenode), "-format", "-nonInteractive"], namenode, "format"):
             self.give_up("the NameNode's folder could not be formatted", "format")
 
 
-if __name__ == "__main__":  # for who is about to start them where there is no network
+if __name__ == "__main__":  # to fetch them before a start without network
     fetch_jars()
     fetch_native()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HDFS by itself: a NameNode or two, and three DataNodes that keep ports and names when they are killed and come back."""
+"""HDFS only: one or two NameNodes, and three DataNodes that keep their ports and names across restarts."""
 from __future__ import annotations
 
 import argparse
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from hadoop import Hadoop, fetch_native
-from part import Lack, over_tmpfs
-from processes import Trouble
+from part import NotReady, over_tmpfs
+from processes import ClusterError
 from system import ask_json, tail, write_site
 
 DATANODES = [f"datanode{i + 1}" for i in range(3)]
@@ -20,12 +20,12 @@ NAMESERVICE = "yard"
 
 
 class Hdfs(Hadoop):
-    """A NameNode and DataNodes. Blocks may be tiny, and the dead are soon missed."""
+    """A NameNode and DataNodes. Blocks may be tiny, and dead DataNodes are detected soon."""
 
     name = "hdfs"
     heap = "256m"
     namenodes = ["namenode"]
-    # Those who wait for others come first: they start while a NameNode's folder is formatted.
+    # Daemons that wait for others come first: they start while a NameNode's directory is formatted.
     daemons = [*DATANODES, *namenodes]
     joiners: list[str] = []
     ports_of = {
@@ -53,7 +53,7 @@ class Hdfs(Hadoop):
         return {
             "fs.defaultFS": self.url(),
             "hadoop.tmp.dir": self.folder / "tmp",
-            # The system knows neither of them, and would be asked each time.
+            # The system does not have these users, and would be asked each time.
             "hadoop.user.group.static.mapping.overrides": "alice=alice,users;bob=bob,users;hdfs=hdfs",
         }
 
@@ -63,9 +63,9 @@ class Hdfs(Hadoop):
             "dfs.blocksize": 1 << 20,
             "dfs.namenode.fs-limits.min-block-size": 512,
             "dfs.namenode.safemode.extension": 0,
-            "dfs.namenode.redundancy.considerLoad": "false",  # else one of three that works alone is too busy for a replica
-            "dfs.namenode.edits.noeditlogchannelflush": "true",  # a test does not cut the power
-            "dfs.namenode.ec.system.default.policy": "XOR-2-1-1024k",  # the one for which three DataNodes are enough
+            "dfs.namenode.redundancy.considerLoad": "false",  # else a single remaining DataNode is too busy for a replica
+            "dfs.namenode.edits.noeditlogchannelflush": "true",  # tests do not cut the power
+            "dfs.namenode.ec.system.default.policy": "XOR-2-1-1024k",  # the policy that needs only three DataNodes
             **self.where_namenodes_are(),
             # A DataNode is stale after 3 s, dead after 2 * 0.5 s and ten heartbeats, and its blocks are copied at once.
             "dfs.heartbeat.interval": 1,
@@ -74,17 +74,17 @@ class Hdfs(Hadoop):
             "dfs.namenode.redundancy.interval.seconds": 1,
             "dfs.namenode.lease-recheck-interval-ms": 200,
             "dfs.datanode.hostname": "localhost",
-            # A damaged replica is found by who reads it, and by nobody else.
+            # A corrupt replica is found by its readers only.
             "dfs.block.scanner.volume.bytes.per.second": 0,
             "dfs.datanode.directoryscan.interval": -1,
-            "dfs.datanode.round-robin-volume-choosing-policy.additional-available-space": 0,  # else 1 GB is never used
+            "dfs.datanode.round-robin-volume-choosing-policy.additional-available-space": 0,  # else 1 GB is reserved
             **({"dfs.client.read.shortcircuit": "true", "dfs.domain.socket.path": self.choices["sockets"]}
                if self.choices["sockets"] else {}),
         }
 
     @property
     def sockets(self) -> Path:
-        """Where nobody else may write, all the way up: else DataNodes do not like it."""
+        """Only its owner may write to any parent directory: DataNodes require that."""
         name = hashlib.sha256(str(self.folder).encode()).hexdigest()[:16]
         return Path("/run", f"hopyard-{name}") if os.geteuid() == 0 else Path.home() / f".hopyard-{name}"
 
@@ -100,7 +100,7 @@ class Hdfs(Hadoop):
         return {"dfs.namenode.http-address": self.address("namenode_page")}
 
     def settings(self, daemon: str) -> dict[str, object]:
-        """Only daemons are that patient when they do not find each other."""
+        """Only daemons retry that long to find each other."""
         folder = (self.folder / daemon).as_uri()
         patience = {"ipc.client.connect.retry.interval": 100, "ipc.client.connect.max.retries": 600}
         if daemon not in DATANODES:
@@ -121,73 +121,73 @@ class Hdfs(Hadoop):
             if self.choices["sockets"]:
                 self.sockets.mkdir(mode=0o755, exist_ok=True)
 
-    def apart(self, daemon: str) -> list[str]:
+    def mount_prefix(self, daemon: str) -> list[str]:
         disk = self.choices["disk"]
         if not disk or daemon not in DATANODES:
             return []
         return over_tmpfs(self.folder / daemon, f"mode=700,size={disk}m")
 
-    # ---- is it ready?
+    # ---- readiness
     def ask_about(self, daemon: str, bean: str, *wanted: str) -> list[Any] | None:
-        """What a daemon tells of itself; None while it starts, and leaves out what it does not know yet."""
+        """The JMX data of a daemon; None during its start, when values may be missing."""
         service = self.classes[daemon.rstrip("0123456789")].rpartition(".")[2]
         page = ask_json(self.address(f"{daemon}_page"), f"/jmx?qry=Hadoop:service={service},name={bean}")
         found = page["beans"][0] if page and page["beans"] else {}
         words = [found.get(w) for w in wanted]
         return None if None in words else words
 
-    def lack(self) -> Lack | None:
-        return self.lack_of_namenodes() or self.lack_of_datanodes()
+    def not_ready(self) -> NotReady | None:
+        return self.namenodes_not_ready() or self.datanodes_not_ready()
 
-    def lack_of_namenodes(self) -> Lack | None:
+    def namenodes_not_ready(self) -> NotReady | None:
         for namenode in self.namenodes:
             if self.ask_about(namenode, "NameNodeStatus", "State") is None:
-                return Lack(f"{namenode}'s page does not answer", namenode)
+                return NotReady(f"{namenode}'s page does not answer", namenode)
         return None
 
-    def lack_of_datanodes(self) -> Lack | None:
-        """Both have their say: a DataNode that was killed is among the living of a NameNode for a while."""
+    def datanodes_not_ready(self) -> NotReady | None:
+        """According to both sides: a NameNode considers a killed DataNode alive for a while."""
         held = {}
         for datanode in DATANODES:
             actors, = self.ask_about(datanode, "DataNodeInfo", "BPServiceActorInfo") or ("[]",)
             states = [actor["ActorState"] for actor in json.loads(actors)]
             if states != ["RUNNING"] * len(self.namenodes):
-                return Lack(f"{datanode} has not joined every NameNode", datanode)
-            held[datanode] = self.whole_blocks(datanode)
+                return NotReady(f"{datanode} has not joined every NameNode", datanode)
+            held[datanode] = self.finalized_blocks(datanode)
         for namenode in self.namenodes:
-            if lack := self.lack_seen_by(namenode, held):
-                return lack
+            if not_ready := self.not_ready_according_to(namenode, held):
+                return not_ready
         return None
 
-    def whole_blocks(self, datanode: str) -> int:
-        """A DataNode counts those, too, whose writer died with it, and which no NameNode counts. Of one with a disk of
-        its own (apart) nothing is seen, and nothing comes back."""
+    def finalized_blocks(self, datanode: str) -> int:
+        """A DataNode also counts blocks whose writer died with it, which no NameNode counts. The files of one with a separate
+        mount (mount_prefix) are not visible, and do not survive a restart."""
         return sum(1 for _ in (self.folder / datanode).glob("current/BP-*/current/finalized/**/blk_*.meta"))
 
-    def lack_seen_by(self, namenode: str, held: dict[str, int]) -> Lack | None:
-        """A DataNode's blocks are known a moment after itself. But some may be of files that were removed just before
-        the NameNode died: of these it knows nothing, and misses nothing."""
+    def not_ready_according_to(self, namenode: str, held: dict[str, int]) -> NotReady | None:
+        """A NameNode knows a DataNode's blocks slightly later than the DataNode. But some may belong to files that were removed
+        just before the NameNode died: it neither knows nor misses these."""
         safemode, alive = self.ask_about(namenode, "NameNodeInfo", "Safemode", "LiveNodes") or ("not known yet", "{}")
         if safemode:
-            return Lack(f"{namenode} is in safe mode", namenode)
+            return NotReady(f"{namenode} is in safe mode", namenode)
         misses_none = self.ask_about(namenode, "FSNamesystemState", "UnderReplicatedBlocks") == [0]
         known = {node["xferaddr"]: node["numBlocks"] for node in json.loads(alive).values()}
         for datanode, blocks in held.items():
             if known.get(self.address(datanode), -1) < (0 if misses_none else blocks):
-                return Lack(f"{namenode} does not know {datanode}, or not all of its blocks", namenode)
+                return NotReady(f"{namenode} does not know {datanode}, or not all of its blocks", namenode)
         return None
 
-    # ---- what others are told
+    # ---- published values
     def addresses(self) -> dict[str, str]:
         return {self.name: self.url(), f"{self.name}_conf": str(self.conf)}
 
     def program_environment(self) -> dict[str, str]:
-        """Hadoop's own programs are a `java org.apache.hadoop.fs.FsShell -ls /` away."""
+        """For Hadoop's own programs: `java org.apache.hadoop.fs.FsShell -ls /`."""
         return {"HADOOP_CONF_DIR": str(self.conf), "CLASSPATH": self.class_path, "JAVA_TOOL_OPTIONS": self.java_options()}
 
 
 class HdfsHa(Hdfs):
-    """Two NameNodes that share their edits through a JournalNode; which one is active is said by `failover`."""
+    """Two NameNodes that share their edits through a JournalNode; `failover` selects the active one."""
 
     name = "hdfs-ha"
     namenodes = ["namenode1", "namenode2"]
@@ -211,9 +211,9 @@ class HdfsHa(Hdfs):
             f"dfs.client.failover.proxy.provider.{NAMESERVICE}":
                 "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider",
             "dfs.namenode.shared.edits.dir": f"qjournal://{self.address('journalnode')}/{NAMESERVICE}",
-            "dfs.ha.fencing.methods": "shell(/bin/true)",  # the JournalNode knows its writer: nothing else has to
+            "dfs.ha.fencing.methods": "shell(/bin/true)",  # the JournalNode fences its writer: no other fencing is needed
             "dfs.ha.tail-edits.period": 1,
-            "dfs.namenode.state.context.enabled": "true",  # an observer must know what its clients have seen
+            "dfs.namenode.state.context.enabled": "true",  # an observer must be as current as its clients
         }
 
     def settings(self, daemon: str) -> dict[str, object]:
@@ -234,16 +234,16 @@ class HdfsHa(Hdfs):
             super().prepare(daemon)
 
     def wait_ready(self, seconds: float) -> None:
-        """NameNodes begin as standbys, both of them."""
-        self.wait_while(self.lack_of_namenodes, seconds, self.daemons)
+        """Both NameNodes start as standby."""
+        self.wait_while(self.namenodes_not_ready, seconds, self.daemons)
         if not self.active() and not self.admin("-transitionToActive", "--forceactive", "nn1"):
             self.give_up("no NameNode could be made active", "haadmin")
         super().wait_ready(seconds)
 
-    def lack(self) -> Lack | None:
-        if not self.lack_of_namenodes() and not self.active():
-            return Lack("no NameNode is active", self.namenodes[0])
-        return super().lack()
+    def not_ready(self) -> NotReady | None:
+        if not self.namenodes_not_ready() and not self.active():
+            return NotReady("no NameNode is active", self.namenodes[0])
+        return super().not_ready()
 
     def active(self) -> str | None:
         for namenode in self.namenodes:
@@ -259,12 +259,12 @@ class HdfsHa(Hdfs):
         active = self.active()
         ready = [n for n in self.namenodes if n != active and self.is_alive(n)]
         if not ready:
-            raise Trouble(f"no other NameNode of {self.name} is running; `cluster.py start {self.name}` brings it back.")
+            raise ClusterError(f"no other NameNode of {self.name} is running; `cluster.py start {self.name}` restarts it.")
         chosen = ready[0]
         other = next(n for n in self.namenodes if n != chosen)
         if not self.admin("-failover", self.ids[other], self.ids[chosen]):
             log = self.log("haadmin")
-            raise Trouble(f"{chosen} could not be made active. The end of {log}:\n{tail(log)}")
+            raise ClusterError(f"{chosen} could not be made active. The end of {log}:\n{tail(log)}")
         print(f"{self.name}: {chosen} is active", flush=True)
 
     def addresses(self) -> dict[str, str]:

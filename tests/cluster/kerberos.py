@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An HDFS where everybody has to prove who they are, and the Kerberos that vouches for them.
+"""An HDFS with authentication, and its Kerberos.
 
 The KDC is MIT's, an ordinary process: its configuration, its database and the
-keytabs are below the state folder, and the system's own Kerberos is not touched.
+keytabs are in the state directory, and the system's own Kerberos is not changed.
 """
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from part import Lack
-from processes import Trouble
+from part import NotReady
+from processes import ClusterError
 from system import listens, write_site
 
 from hdfs import Hdfs
 
 REALM = "HOPYARD.TEST"
 PROTECTIONS = ("authentication", "integrity", "privacy")
-# Who there is; NameNode and DataNodes are one person, the superuser.
+# The users; NameNode and DataNodes run as one user, the superuser.
 PRINCIPALS = {
     "hdfs": f"hdfs/localhost@{REALM}",
     "alice": f"alice@{REALM}",
@@ -63,15 +63,15 @@ KDC_CONF = """\
 
 
 def find_program(name: str) -> str:
-    """Debian keeps most of Kerberos where only root looks."""
+    """Debian installs most of Kerberos in root's PATH only."""
     found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
     if not found:
-        raise Trouble(f"there is no {name} (MIT Kerberos); run `make cluster`, which installs it.")
+        raise ClusterError(f"{name} (MIT Kerberos) is not installed; run `make cluster`, which installs it.")
     return found
 
 
 class HdfsKerberos(Hdfs):
-    """A NameNode, DataNodes and a KDC. Clients choose how well their bytes are protected, by conf-PROTECTION."""
+    """A NameNode, DataNodes and a KDC. Clients choose the protection of their data with conf-PROTECTION."""
 
     name = "hdfs-kerberos"
     daemons = ["kdc", *Hdfs.daemons]
@@ -128,13 +128,13 @@ class HdfsKerberos(Hdfs):
             self.give_up(f"{program} failed", "kadmin")
 
     def spawn(self, daemon: str) -> None:
-        """The others ask the KDC as soon as they are there."""
+        """The others contact the KDC as soon as they start."""
         super().spawn(daemon)
         if daemon == "kdc":
-            self.wait_while(self.lack_of_kdc, 10, [daemon])
+            self.wait_while(self.kdc_not_ready, 10, [daemon])
 
-    def lack_of_kdc(self) -> Lack | None:
-        return None if listens(self.ports["kdc"]) else Lack("the KDC does not listen", "kdc")
+    def kdc_not_ready(self) -> NotReady | None:
+        return None if listens(self.ports["kdc"]) else NotReady("the KDC does not listen", "kdc")
 
     # ---- HDFS
     def configure(self) -> None:
@@ -146,7 +146,7 @@ class HdfsKerberos(Hdfs):
             self.configure_client(protection)
 
     def configure_client(self, protection: str) -> None:
-        """A folder beside the daemons' own that differs in what it asks for."""
+        """A directory next to the daemons' own with another requested protection."""
         folder = self.conf.with_name(f"conf-{protection}")
         shutil.copytree(self.conf, folder, dirs_exist_ok=True)
         write_site(folder / "core-site.xml", {**self.core_site(), "hadoop.rpc.protection": protection})
@@ -161,12 +161,12 @@ class HdfsKerberos(Hdfs):
         }
 
     def hdfs_site(self) -> dict[str, object]:
-        who, keytab = PRINCIPALS["hdfs"], self.keytab("hdfs")
+        principal, keytab = PRINCIPALS["hdfs"], self.keytab("hdfs")
         return {
             **super().hdfs_site(),
-            "dfs.namenode.kerberos.principal": who,
+            "dfs.namenode.kerberos.principal": principal,
             "dfs.namenode.keytab.file": keytab,
-            "dfs.datanode.kerberos.principal": who,
+            "dfs.datanode.kerberos.principal": principal,
             "dfs.datanode.keytab.file": keytab,
             "dfs.web.authentication.kerberos.principal": PAGES,
             "dfs.web.authentication.kerberos.keytab": keytab,
@@ -174,11 +174,11 @@ class HdfsKerberos(Hdfs):
             "dfs.data.transfer.protection": self.choices["protection"],
             "dfs.encrypt.data.transfer": str(self.choices["encrypt"]).lower(),
             "dfs.encrypt.data.transfer.cipher.suites": "AES/CTR/NoPadding",
-            "ignore.secure.ports.for.testing": "true",  # else DataNodes want pages by HTTPS, or root's ports
+            "ignore.secure.ports.for.testing": "true",  # else DataNodes require HTTPS, or privileged ports
         }
 
-    def lack(self) -> Lack | None:
-        return self.lack_of_kdc() or super().lack()
+    def not_ready(self) -> NotReady | None:
+        return self.kdc_not_ready() or super().not_ready()
 
     def addresses(self) -> dict[str, str]:
         return {**super().addresses(), f"{self.name}_keytabs": str(self.keytab("").parent), f"{self.name}_realm": REALM}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of a cluster: some daemons that are started and stopped together."""
+"""A part of a cluster: daemons that are started and stopped together."""
 from __future__ import annotations
 
 import argparse
@@ -14,37 +14,37 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from processes import MARK, Process, Trouble, end_family, read_stat
+from processes import MARK, ClusterError, Process, kill_marked, read_stat
 from system import HOST, find_java, read_json, tail, write_json
 
 WORKERS = 2  # of Spark, and of YARN
-GPUS = 2  # of each; and so says gpu.sh
-# Short lives: a JVM that compiles thoroughly takes twice as long to start; verifying classes is an eighth of the rest.
+GPUS = 2  # of each one; as in gpu.sh
+# For short lives: a JVM with the full compiler takes twice as long to start; verifying classes takes an eighth of the rest.
 JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -XX:+UnlockDiagnosticVMOptions "
                 "-XX:-BytecodeVerificationRemote")
 FOREIGN = ("SPARK_", "PYSPARK_", "HADOOP_", "HDFS_", "YARN_", "HOPYARD_", "JAVA_TOOL_OPTIONS", "PYTHONPATH", MARK)
 
 
 @dataclass
-class Lack:
-    """What is not ready yet, and whose log would tell why."""
+class NotReady:
+    """What is not ready yet, and the daemon whose log has the reason."""
     what: str
     daemon: str
 
 
 def over_tmpfs(folder: Path, options: str = "mode=755") -> list[str]:
-    """What a command begins with that finds an empty file system there, as nobody else does (root only)."""
+    """The start of a command that sees an empty file system there, unlike other processes (root only)."""
     script = 'mount -t tmpfs -o "$0" hopyard-test "$1" && shift && exec "$@"'
     return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, options, str(folder)]
 
 
 class Part:
-    """Some daemons that are started and stopped together."""
+    """Daemons that are started and stopped together."""
 
     name: str
     daemons: list[str]
     ports_of: dict[str, list[str]]
-    joiners: list[str]  # known to others by their ports: with the old one again they would seem never to have died
+    joiners: list[str]  # identified by their ports: with the old ports a restart would not be noticed
 
     def __init__(self, state: Path, _: argparse.Namespace) -> None:
         self.state, self.host = state, HOST
@@ -53,15 +53,15 @@ class Part:
         self.record = self.folder / "daemons.json"
         known = read_json(self.record)
         self.ports: dict[str, int] = known.get("ports", {})
-        self.choices: dict[str, Any] = known.get("choices", {})  # of the start from nothing: they hold until stop
-        self.known = {name: Process(*who) for name, who in known.get("daemons", {}).items()}
+        self.choices: dict[str, Any] = known.get("choices", {})  # chosen at the first start, kept until stop
+        self.known = {name: Process(*process) for name, process in known.get("daemons", {}).items()}
 
-    # what each part says for itself
+    # implemented by each part
     def configure(self) -> None: ...
     def choose(self) -> dict[str, Any]: return {}
     def prepare(self, daemon: str) -> None: ...
     def command(self, daemon: str) -> list[str]: raise NotImplementedError
-    def lack(self) -> Lack | None: raise NotImplementedError
+    def not_ready(self) -> NotReady | None: raise NotImplementedError
     def addresses(self) -> dict[str, str]: raise NotImplementedError
 
     def address(self, port: str) -> str:
@@ -77,7 +77,7 @@ class Part:
         return [d for d in self.daemons if not self.is_alive(d)]
 
     def environment(self, daemon: str) -> dict[str, str]:
-        """A daemon's, and with it that of all it starts."""
+        """Of a daemon, and thus of all its descendants."""
         java = find_java()
         kept = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
         return {**kept, MARK: str(self.folder), "JAVA_HOME": str(java),
@@ -85,18 +85,18 @@ class Part:
                 "JAVA_TOOL_OPTIONS": self.java_options()}
 
     def java_options(self) -> str:
-        """With a folder for what a JVM that is killed leaves behind."""
+        """With a directory for leftovers of killed JVMs."""
         return f"{JAVA_OPTIONS} -Djava.io.tmpdir={self.folder / 'tmp'}"
 
-    def apart(self, daemon: str) -> list[str]:
-        """What a command begins with that is not to see DIR/edge."""
+    def mount_prefix(self, daemon: str) -> list[str]:
+        """The start of a command that does not see DIR/edge."""
         edge = self.state / "edge"
         return over_tmpfs(edge) if daemon in self.joiners and edge.is_dir() else []
 
     def spawn(self, daemon: str) -> None:
         self.prepare(daemon)
         with open(self.log(daemon), "ab") as log:
-            process = subprocess.Popen([*self.apart(daemon), *self.command(daemon)], env=self.environment(daemon),
+            process = subprocess.Popen([*self.mount_prefix(daemon), *self.command(daemon)], env=self.environment(daemon),
                                        cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         self.known[daemon] = Process(process.pid, *read_stat(process.pid)[1:] or (0,))
         self.save()
@@ -106,9 +106,9 @@ class Part:
         write_json(self.record, {"ports": self.ports, "choices": self.choices, "daemons": daemons})
 
     def clear(self) -> None:
-        """Makes an empty folder, and deletes no other than a cluster's."""
+        """Creates an empty directory, and deletes only those of a cluster."""
         if self.folder.exists() and any(self.folder.iterdir()) and not self.record.exists():
-            raise Trouble(f"{self.folder} holds something that is not a cluster's; choose another --state.")
+            raise ClusterError(f"{self.folder} holds something that is not a cluster's; choose another --state.")
         shutil.rmtree(self.folder, ignore_errors=True)
         for folder in (self.conf, self.folder / "log", self.folder / "tmp"):
             folder.mkdir(parents=True)
@@ -121,7 +121,7 @@ class Part:
             print(f"{self.name} is running already: {self.where()}")
             return
         if dead == self.daemons:
-            self.stop()  # a start that was killed may have left some
+            self.stop()  # a killed start may have left some
             self.clear()
         else:
             print(f"{self.name}: starting {', '.join(dead)} again", flush=True)
@@ -138,22 +138,22 @@ class Part:
                        if port not in self.ports or d in self.joiners}
 
     def wait_ready(self, seconds: float) -> None:
-        self.wait_while(self.lack, seconds, self.daemons)
+        self.wait_while(self.not_ready, seconds, self.daemons)
 
-    def wait_while(self, lack_of: Callable[[], Lack | None], seconds: float, needed: list[str]) -> None:
+    def wait_while(self, check: Callable[[], NotReady | None], seconds: float, needed: list[str]) -> None:
         end = time.monotonic() + seconds
-        while lack := lack_of():
+        while not_ready := check():
             for daemon in (d for d in needed if not self.is_alive(d)):
-                self.give_up(f"{daemon} ended before it was ready", daemon)
+                self.fail(f"{daemon} ended before it was ready", daemon)
             if time.monotonic() > end:
-                self.give_up(f"after {seconds:.0f} s {lack.what}", lack.daemon)
+                self.fail(f"after {seconds:.0f} s {not_ready.what}", not_ready.daemon)
             time.sleep(0.1)
 
-    def give_up(self, why: str, daemon: str) -> NoReturn:
-        raise Trouble(f"{self.name} did not start: {why}. The end of {self.log(daemon)}:\n{tail(self.log(daemon))}")
+    def fail(self, why: str, daemon: str) -> NoReturn:
+        raise ClusterError(f"{self.name} did not start: {why}. The end of {self.log(daemon)}:\n{tail(self.log(daemon))}")
 
     def program_environment(self) -> dict[str, str]:
-        """What a Python program wants that gets its SparkSession here, by a plain `getOrCreate()`."""
+        """The environment of a Python program whose `getOrCreate()` connects to this cluster."""
         return {"SPARK_CONF_DIR": str(self.conf), "SPARK_LOCAL_IP": self.host, "PYSPARK_PYTHON": sys.executable,
                 "SPARK_LOCAL_DIRS": str(self.folder / "tmp"), "JAVA_TOOL_OPTIONS": self.java_options()}
 
@@ -173,10 +173,10 @@ class Part:
             write_json(self.state / "cluster.json", {k: v for k, v in known.items() if k not in gone})
 
     def stop(self) -> bool:
-        """Ends all there is; says whether there was something."""
+        """Kills all its processes; returns whether there were any."""
         self.withdraw()
-        found = end_family(str(self.folder))
-        while end_family(str(self.folder)):  # whoever was in the middle of an exec had no environment to read
+        found = kill_marked(str(self.folder))
+        while kill_marked(str(self.folder)):  # a process in the middle of exec() has no readable environment
             pass
         return found
 
@@ -186,5 +186,5 @@ class Part:
             return "is not running"
         if dead:
             return f"has lost {', '.join(dead)}; `cluster.py start {self.name}` brings it back"
-        lack = self.lack()
-        return f"is not ready: {lack.what}" if lack else f"is running: {self.where()}"
+        not_ready = self.not_ready()
+        return f"is not ready: {not_ready.what}" if not_ready else f"is running: {self.where()}"

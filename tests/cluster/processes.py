@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes of a cluster: each is known by its number and its birth, and all of them by a mark that they inherit."""
+"""The processes of a cluster: each is identified by its ID and start time, and all of them by a mark that they inherit."""
 from __future__ import annotations
 
 import os
@@ -11,21 +11,21 @@ from pathlib import Path
 MARK = "TEST_CLUSTER"
 
 
-class Trouble(Exception):
-    """A sentence for the person who started this."""
+class ClusterError(Exception):
+    """A message for the user."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process id and when it was born, in ticks since boot: together they never come again."""
+    """A process ID and its start time, in ticks since boot: together they are unique."""
     pid: int
-    born: int
+    start_time: int
 
     def is_alive(self) -> bool:
-        return read_stat(self.pid)[1:] == (self.born,)
+        return read_stat(self.pid)[1:] == (self.start_time,)
 
     def send(self, number: signal.Signals) -> None:
-        """Sends a signal, never to another that has the number by now: the handle keeps both together."""
+        """Sends a signal, never to a process that reuses the ID: the pidfd refers to one process."""
         try:
             handle = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -34,13 +34,13 @@ class Process:
             if self.is_alive():
                 signal.pidfd_send_signal(handle, number)
         except ProcessLookupError:
-            return  # it ended in between
+            return  # it has exited meanwhile
         finally:
             os.close(handle)
 
 
 def read_stat(pid: int) -> tuple[int, ...]:
-    """Parent and time of birth; nothing when it has ended."""
+    """Parent and start time; empty if it has exited."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -56,8 +56,8 @@ def has_mark(pid: int, mark: str) -> bool:
     return f"{MARK}={mark}".encode() in environ.split(b"\0")
 
 
-def family(mark: str) -> set[Process]:
-    """Who bears the mark, and their descendants: a NodeManager's scripts clear their environment for a while."""
+def marked(mark: str) -> set[Process]:
+    """Processes with the mark, and their descendants: a NodeManager's scripts clear their environment for a while."""
     stats = {int(p): stat for p in os.listdir("/proc") if p.isdigit() and (stat := read_stat(int(p)))}
     found: set[int] = set()
     new = {pid for pid in stats if has_mark(pid, mark)}
@@ -67,10 +67,10 @@ def family(mark: str) -> set[Process]:
     return {Process(pid, stats[pid][1]) for pid in found}
 
 
-def end_family(mark: str) -> bool:
-    """Ends them all; says whether there were any. Stopped ones first: these have no more children."""
+def kill_marked(mark: str) -> bool:
+    """Kills all of them; returns whether there were any. Stops them first: stopped processes do not fork."""
     stopped: set[Process] = set()
-    while new := family(mark) - stopped:
+    while new := marked(mark) - stopped:
         for process in new:
             process.send(signal.SIGSTOP)
         stopped |= new
@@ -79,6 +79,6 @@ def end_family(mark: str) -> bool:
     end = time.monotonic() + 30
     while left := [p.pid for p in stopped if p.is_alive()]:
         if time.monotonic() > end:
-            raise Trouble(f"processes {left} do not end, not even by SIGKILL.")
+            raise ClusterError(f"processes {left} survive SIGKILL.")
         time.sleep(0.02)
     return bool(stopped)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from part import GPUS, WORKERS, Lack, Part
+from part import GPUS, WORKERS, NotReady, Part
 from system import ask_json, find_pyspark, write_properties
 
 
 class Spark(Part):
-    """A Master and Workers with two cores, 2 GB and two made-up GPUs each."""
+    """A Master and Workers with two cores, 2 GB and two fake GPUs each."""
 
     name = "spark"
     workers = joiners = [f"worker{i + 1}" for i in range(WORKERS)]
@@ -23,7 +23,7 @@ class Spark(Part):
 
     def configure(self) -> None:
         write_properties(self.folder / "daemon.conf", {
-            "spark.port.maxRetries": 0,  # or a daemon takes the next port, and workers join somebody else's master
+            "spark.port.maxRetries": 0,  # or a daemon takes the next port, and workers join another master
             "spark.master.rest.enabled": "false",
             "spark.worker.resource.gpu.amount": GPUS,
             "spark.worker.resource.gpu.discoveryScript": Path(__file__).with_name("gpu.sh"),
@@ -39,15 +39,15 @@ class Spark(Part):
                 "SPARK_LOCAL_IP": self.host_of(daemon), "SPARK_LOCAL_DIRS": str(self.folder / "tmp"),
                 "SPARK_DAEMON_MEMORY": "512m"}
 
-    def is_away(self, daemon: str) -> bool:
+    def is_remote(self, daemon: str) -> bool:
         return bool(self.away) and daemon == self.workers[-1]
 
     def host_of(self, daemon: str) -> str:
-        return self.away[1] if self.is_away(daemon) else self.host
+        return self.away[1] if self.is_remote(daemon) else self.host
 
     def command(self, daemon: str) -> list[str]:
         start = [str(find_pyspark() / "bin/spark-class")]
-        if self.is_away(daemon):
+        if self.is_remote(daemon):
             start = ["nsenter", "--target", self.away[0], "--net", "--uts", *start]
         common = ["-h", self.host_of(daemon), "-p", str(self.ports[daemon]),
                   "--webui-port", str(self.ports[f"{daemon}_page"]), "--properties-file", str(self.folder / "daemon.conf")]
@@ -56,16 +56,16 @@ class Spark(Part):
         return [*start, "org.apache.spark.deploy.worker.Worker", *common, "-c", "2", "-m", "2g",
                 "-d", str(self.folder / daemon), f"spark://{self.address('master')}"]
 
-    def lack(self) -> Lack | None:
+    def not_ready(self) -> NotReady | None:
         page = ask_json(self.address("master_page"), "/json/")
         if page is None:
-            return Lack("the master's page does not answer", "master")
+            return NotReady("the master's page does not answer", "master")
         alive = {w["port"] for w in page["workers"] if w["state"] == "ALIVE"}
         for worker in self.workers:
             if self.ports[worker] not in alive:
-                return Lack(f"{worker} has not joined the master", worker)
+                return NotReady(f"{worker} has not joined the master", worker)
         if len(alive) > WORKERS:
-            return Lack("the master still counts on a worker that has died", "master")
+            return NotReady("the master still lists a dead worker", "master")
         return None
 
     def addresses(self) -> dict[str, str]:

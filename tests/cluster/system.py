@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of a cluster want from this machine: ports, pages, files, Java and pyspark."""
+"""What the parts of a cluster need from this machine: ports, web pages, files, Java and pyspark."""
 from __future__ import annotations
 
 import contextlib
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from processes import Trouble
+from processes import ClusterError
 
 ROOT = Path(__file__).absolute().parents[2]
 HOST = "127.0.0.1"
@@ -41,23 +41,23 @@ def listens(port: int) -> bool:
 
 
 def ports_from(first: int | None) -> Iterator[int]:
-    """Free ports, or the given one and those behind it, free or not.
+    """Free ports, or the given one and those after it, free or not.
 
-    Free ones are below those that the system gives to outgoing connections: one
-    of these could take a port between our look and the daemon's bind.
+        Free ones are below the system's range for outgoing connections: one of
+        these could take a port between our check and the daemon's bind.
     """
     if first:
         yield from range(first, 65536)
-        raise Trouble(f"there are not enough ports behind {first}; give a smaller --ports.")
+        raise ClusterError(f"there are not enough ports after {first}; use a smaller --ports.")
     outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     candidates = list(range(10000, max(outgoing, 20000)))
     random.shuffle(candidates)
     yield from filter(is_free, candidates)
-    raise Trouble(f"no port between 10000 and {outgoing} is free.")
+    raise ClusterError(f"no port between 10000 and {outgoing} is free.")
 
 
 def ask(method: str, host: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-    """Status and body; 0 while nobody answers."""
+    """Status and body; 0 without an answer."""
     connection = http.client.HTTPConnection(host, timeout=10)
     try:
         connection.request(method, path, body)
@@ -70,7 +70,7 @@ def ask(method: str, host: str, path: str, body: bytes | None = None) -> tuple[i
 
 
 def ask_json(host: str, path: str) -> dict[str, Any] | None:
-    """None while nobody answers, or something else does: Spark's master shows its HTML until its JSON is in place."""
+    """None without an answer, or with another one: Spark's master serves HTML until its JSON is ready."""
     status, body = ask("GET", host, path)
     try:
         return json.loads(body) if status == 200 else None
@@ -79,7 +79,7 @@ def ask_json(host: str, path: str) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Whole or not at all: others read it."""
+    """Atomically: others read it."""
     new = path.with_suffix(".new")
     new.write_text(json.dumps(content, indent=2) + "\n")
     new.replace(path)
@@ -116,7 +116,7 @@ def locked(path: Path) -> Iterator[None]:
 def find_pyspark() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if not spec or not spec.origin:
-        raise Trouble(f"{sys.executable} has no pyspark; run `make cluster`, which installs it.")
+        raise ClusterError(f"{sys.executable} has no pyspark; run `make cluster`, which installs it.")
     return Path(spec.origin).parent
 
 
@@ -124,5 +124,5 @@ def find_java() -> Path:
     """Java's home."""
     java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else shutil.which("java")
     if not java or not os.access(java, os.X_OK):
-        raise Trouble("there is no Java (17 or newer); run `make cluster`, which installs it, or set JAVA_HOME.")
+        raise ClusterError("Java (17 or newer) is not installed; run `make cluster`, which installs it, or set JAVA_HOME.")
     return Path(java).resolve().parents[1]

@@ -7,7 +7,7 @@ import json
 import urllib.parse
 
 from hadoop import Hadoop
-from part import GPUS, WORKERS, Lack
+from part import GPUS, WORKERS, NotReady
 from processes import MARK
 from system import HOST, ask, ask_json, find_pyspark, write_properties, write_site
 
@@ -15,12 +15,12 @@ DATANODES = 1
 
 
 class Yarn(Hadoop):
-    """A NameNode, DataNodes, a ResourceManager and NodeManagers with four cores, 4 GB and two made-up GPUs each."""
+    """A NameNode, DataNodes, a ResourceManager and NodeManagers with four cores, 4 GB and two fake GPUs each."""
 
     name = "yarn"
     datanodes = [f"datanode{i + 1}" for i in range(DATANODES)]
     nodemanagers = joiners = [f"nodemanager{i + 1}" for i in range(WORKERS)]
-    # Those who wait for others come first: they start while the NameNode's folder is formatted.
+    # Daemons that wait for others come first: they start while the NameNode's directory is formatted.
     daemons = ["resourcemanager", *nodemanagers, "namenode", *datanodes]
     ports_of = {
         "resourcemanager": ["rm", "rm_scheduler", "rm_tracker", "rm_admin", "rm_page"],
@@ -37,11 +37,11 @@ class Yarn(Hadoop):
             "spark.master": "yarn",
             "spark.executor.instances": WORKERS,
             "spark.executor.memory": "512m",
-            # Spark attaches its page's handlers while YARN's master adds a filter to them: now and then a session
-            # fails with a ConcurrentModificationException. Tests that look at the page do so on standalone Spark.
+            # Spark attaches its page's handlers while YARN's master adds a filter to them: sometimes a session
+            # fails with a ConcurrentModificationException. Tests of the page therefore use standalone Spark.
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
-            "spark.yarn.jars": f"local:{find_pyspark() / 'jars'}/*",  # else 400 MB go to HDFS for each session
+            "spark.yarn.jars": f"local:{find_pyspark() / 'jars'}/*",  # else 400 MB are copied to HDFS for each session
         })
 
     def configure_hdfs(self) -> None:
@@ -81,7 +81,7 @@ class Yarn(Hadoop):
             "yarn.resourcemanager.admin.address": self.address("rm_admin"),
             "yarn.resourcemanager.webapp.address": self.address("rm_page"),
             "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": 200,
-            "yarn.nm.liveness-monitor.expiry-interval-ms": 15000,  # a killed NodeManager is missed in 15 s, not 10 min
+            "yarn.nm.liveness-monitor.expiry-interval-ms": 15000,  # a dead NodeManager is detected in 15 s, not 10 min
             "yarn.scheduler.minimum-allocation-mb": 128,
             "yarn.nodemanager.hostname": HOST,
             "yarn.nodemanager.address": f"{HOST}:${{env.NODEMANAGER_PORT:-0}}",
@@ -92,9 +92,9 @@ class Yarn(Hadoop):
             "yarn.nodemanager.resource.memory-mb": 4096,
             "yarn.nodemanager.resource.cpu-vcores": 4,
             "yarn.nodemanager.pmem-check-enabled": "true",
-            "yarn.nodemanager.resource.memory.enforced": "false",  # or it trusts in cgroups, and checks nothing
+            "yarn.nodemanager.resource.memory.enforced": "false",  # or it relies on cgroups, and checks nothing
             "yarn.nodemanager.vmem-check-enabled": "false",
-            # A container's environment is empty but for these. PATH is not for the whitelist: bash has one of its own.
+            # A container's environment has only these. PATH is not whitelisted: bash sets its own.
             "yarn.nodemanager.admin-env": f"PATH={self.environment('nodemanager')['PATH']}",
             "yarn.nodemanager.env-whitelist": f"JAVA_HOME,LANG,TZ,JAVA_TOOL_OPTIONS,{MARK}",
             "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": 99.9,
@@ -110,32 +110,32 @@ class Yarn(Hadoop):
         if daemon == "namenode":
             self.format(daemon)
 
-    def lack(self) -> Lack | None:
-        return self.lack_of_nodes() or self.lack_of_files()
+    def not_ready(self) -> NotReady | None:
+        return self.nodes_not_ready() or self.files_not_ready()
 
-    def lack_of_nodes(self) -> Lack | None:
+    def nodes_not_ready(self) -> NotReady | None:
         page = ask_json(self.address("rm_page"), "/ws/v1/cluster/nodes?states=RUNNING")
         if page is None:
-            return Lack("the ResourceManager's page does not answer", "resourcemanager")
-        # By port: the name before it is what the system calls our address.
+            return NotReady("the ResourceManager's page does not answer", "resourcemanager")
+        # By port: the name before it is the system's name of our address.
         running = {int(n["id"].rpartition(":")[2]) for n in (page["nodes"] or {}).get("node", [])}
         for node in self.nodemanagers:
             if self.ports[node] not in running:
-                return Lack(f"{node} has not joined the ResourceManager", node)
+                return NotReady(f"{node} has not joined the ResourceManager", node)
         if len(running) > WORKERS:
-            return Lack("the ResourceManager still counts on a node that has died", "resourcemanager")
+            return NotReady("the ResourceManager still lists a dead node", "resourcemanager")
         return None
 
-    def lack_of_files(self) -> Lack | None:
-        """A file is written to HDFS: the NameNode says where, a DataNode takes it."""
+    def files_not_ready(self) -> NotReady | None:
+        """Writes a file to HDFS, which needs the NameNode and a DataNode."""
         path = f"/webhdfs/v1/cluster-is-ready?user.name={urllib.parse.quote(getpass.getuser())}"
         status, body = ask("PUT", self.address("namenode_page"), f"{path}&op=CREATE&overwrite=true&noredirect=true")
         if status != 200:
-            return Lack("the NameNode takes no file" if status else "the NameNode's page does not answer", "namenode")
+            return NotReady("the NameNode refuses a file" if status else "the NameNode's page does not answer", "namenode")
         place = urllib.parse.urlsplit(json.loads(body)["Location"])
         status, _ = ask("PUT", place.netloc, f"{place.path}?{place.query}", b"ready\n")
         if status != 201:
-            return Lack("a DataNode takes no file", self.datanodes[0])
+            return NotReady("a DataNode refuses a file", self.datanodes[0])
         ask("DELETE", self.address("namenode_page"), f"{path}&op=DELETE")
         return None
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A yard: one project folder, one runtime folder, and the real program in them.
+"""The yard fixture: one project directory, one runtime directory, and the real program.
 
-Every process that a test starts, however far removed, carries the runtime
-folder in its environment, so that a test can say at its end what was left.
+Every process that a test starts, directly or not, has the runtime directory in
+its environment, so that a test can check at its end that no process is left.
 """
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hdfs import hdfs_kerberos, hdfs_kerberos_cluster, hdfs_sockets, hdfs_socket
 from needs import need_root
 from submission import submission, submitted
 from spark import session, spark_cluster, yarn_cluster, yarn_session  # noqa: F401  (fixtures)
-from waiting import wait_for as wait_for  # others take it from here
+from waiting import wait_for as wait_for  # re-exported for the tests
 
 ROOT = Path(__file__).absolute().parents[2]
 BIN = os.environ.get("HOPYARD_BIN", str(ROOT / ".venv/bin/hopyard"))
@@ -43,7 +43,7 @@ def engine_of(item: pytest.Item) -> str | None:
 
 
 def clusters_of(item: pytest.Item) -> set[str]:
-    """"spark", "yarn", "hdfs": by its fixtures ("hdfs_ha_cluster"), or by a parameter that asks for one."""
+    """"spark", "yarn", "hdfs": from its fixtures ("hdfs_ha_cluster") or from an engine parameter."""
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else []
     asked = {p for p in parameters if isinstance(p, str) and p in ("spark", "yarn", "hdfs")}
     fixtures = {name.partition("_")[0] for name in getattr(item, "fixturenames", []) if name.endswith("_cluster")}
@@ -51,10 +51,10 @@ def clusters_of(item: pytest.Item) -> set[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks the tests on clusters, and those that need HDFS alone.
+    """Marks tests that need a cluster, and those that need only HDFS.
 
-    Of the suites for all engines (engines.py), clusters run what is not marked `full`, or all of it with
-    HOPYARD_TEST_CLUSTER=all.
+        Of the suites for all engines (engines.py), clusters run what is not marked `full`, or everything with
+        HOPYARD_TEST_CLUSTER=all.
     """
     for item in items:
         if clusters := clusters_of(item):
@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pids_with(mark: str) -> dict[int, str]:
-    """Processes whose environment holds `mark`, with their command lines."""
+    """Processes whose environment contains `mark`, with their command lines."""
     found = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
@@ -86,7 +86,7 @@ def pids_with(mark: str) -> dict[int, str]:
 
 
 def cgroups_left() -> set[str]:
-    """Cgroups below ours of agents that are gone (hopyard-agent-KEEPER.PID.STARTTIME)."""
+    """Cgroups below ours whose agents have exited (hopyard-agent-KEEPER.PID.STARTTIME)."""
     own = {line.rsplit(":", 1)[1].strip() for line in open("/proc/self/cgroup")} - {"/"} or {""}
     found = set()
     for folder, names, _ in os.walk("/sys/fs/cgroup"):
@@ -102,7 +102,7 @@ class Yard:
         self.cgroups_before = cgroups_left()
         self.project = folder / "project"
         self.project.mkdir()
-        self.runtime = Path(tempfile.mkdtemp(prefix="hy-"))  # short: a socket's path has 107 bytes
+        self.runtime = Path(tempfile.mkdtemp(prefix="hy-"))  # short: a socket path has at most 107 bytes
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("HOPYARD_")}
         self.env.update(
             XDG_RUNTIME_DIR=str(self.runtime),
@@ -138,7 +138,7 @@ class Yard:
         return submitted(p.stdout)
 
     def events(self, *args: object, **kw: Any) -> list[dict[str, Any]]:
-        """`hopyard run --json …` as its events."""
+        """The events of `hopyard run --json …`."""
         return [json.loads(line) for line in self.run(args[0], "--json", *args[1:], **kw).stdout.splitlines()]
 
     def script(self, name: str, text: str) -> Path:
@@ -153,8 +153,8 @@ class Yard:
         return self.project / ".hopyard"
 
     def checkpointed(self) -> tuple[Any, ...] | None:
-        """Changes when what was in store.db-wal has come into store.db: by its time, which is coarse, the counter in its
-        head, and the salt in that of the -wal, which also goes away."""
+        """Changes after a checkpoint of store.db-wal into store.db: the (coarse) modification time, the change counter in
+        its header, and the salt in the header of the -wal file, which a checkpoint may also remove."""
         path, wal = self.folder / "store.db", self.folder / "store.db-wal"
         try:
             with open(path, "rb") as file:
@@ -170,14 +170,14 @@ class Yard:
         return stat.st_mtime_ns, stat.st_size, head, salt
 
     def rows(self, sql: str, *args: Any) -> list[dict[str, Any]]:
-        """Reads a copy: a reader in place would need room on a full disk."""
+        """Reads a copy: reading in place would need free space on a full disk."""
         with tempfile.TemporaryDirectory() as folder:
             for _ in range(50):
                 before = self.checkpointed()
                 for name in ("store.db", "store.db-wal"):
-                    with suppress(FileNotFoundError):  # the -wal goes with the last who has it open
+                    with suppress(FileNotFoundError):  # the last process that closes the store removes the -wal file
                         shutil.copyfile(self.folder / name, f"{folder}/{name}")
-                if self.checkpointed() != before:  # the copy of store.db is older than that of the -wal
+                if self.checkpointed() != before:  # the copy of store.db is older than that of the -wal file
                     Path(folder, "store.db-wal").unlink(missing_ok=True)
                     continue
                 db = sqlite3.connect(f"{folder}/store.db")
@@ -185,15 +185,15 @@ class Yard:
                 try:
                     return [dict(r) for r in db.execute(sql, args)]
                 except sqlite3.DatabaseError as e:
-                    if "no such table" in str(e):  # it is just being made
+                    if "no such table" in str(e):  # it is being created
                         return []
-                    if "malformed" not in str(e):  # copied while it was written: once more
+                    if "malformed" not in str(e):  # copied during a write: retry
                         raise
                 finally:
                     db.close()
                     for left in Path(folder).iterdir():
                         left.unlink()
-            raise AssertionError("the store cannot be read")
+            raise AssertionError("cannot read the store")
 
     def trials(self, run: int = 1) -> list[dict[str, Any]]:
         rows = self.rows("SELECT * FROM trials WHERE run = ? ORDER BY number", run)
@@ -224,7 +224,7 @@ class Yard:
         return {p: c for p, c in pids_with(f"XDG_RUNTIME_DIR={self.runtime}").items() if re.search(pattern, c)}
 
     def process(self, name: str) -> int:
-        """The pid of the one hopyard process of this kind ("driver", "agent"), not its reaper."""
+        """The PID of the only hopyard process of this kind ("driver", "agent"), not of its reaper."""
         def find() -> int | None:
             for pid in self.processes(rf"hopyard {name}\b"):
                 try:
@@ -236,8 +236,8 @@ class Yard:
         return int(wait_for(find, f"no {name} is running"))
 
     def wait_idle(self) -> None:
-        """Until no driver or agent of this yard is left (a client returns a little before they do)."""
-        wait_for(lambda: not self.processes(r"hopyard (driver|agent)"), "drivers and agents end")
+        """Waits until no driver or agent of this yard is left (a client exits slightly earlier)."""
+        wait_for(lambda: not self.processes(r"hopyard (driver|agent)"), "drivers and agents exit")
 
     def kill_everything(self) -> None:
         for _ in range(50):
@@ -252,7 +252,7 @@ class Yard:
             time.sleep(0.02)
 
     def cgroups_left(self) -> set[str]:
-        """Of our own agents: others may be killed, with their reapers, while this test runs."""
+        """Only of this yard's agents: other tests may kill agents with their reapers meanwhile."""
         logs = [p.read_text(errors="replace") for p in self.folder.glob("run-*.log")]
         agents = {pid for log in logs for pid in re.findall(r"agent has joined .* pid=(\d+)", log)}
         return {path for path in cgroups_left() - self.cgroups_before if path.rsplit(".", 2)[1] in agents}
@@ -270,7 +270,7 @@ class Yard:
 
 @contextmanager
 def yard_in(folder: Path) -> Iterator[Yard]:
-    """One of which nothing is left at the end."""
+    """A yard of which nothing may be left at the end."""
     y = Yard(folder)
     try:
         yield y
@@ -283,7 +283,7 @@ def yard_in(folder: Path) -> Iterator[Yard]:
 
 @contextmanager
 def small_disk_at(yard: Yard, folder: Path, options: str) -> Iterator[Path]:
-    """A file system of its own there, which nothing uses at the end."""
+    """A separate file system mounted there, unused at the end."""
     need_root("to mount a small disk")
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", folder], check=True)
     try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What TensorFlow does with files, on HDFS: test_gfile.py runs this file with this TensorFlow and with the oldest one.
+"""TensorFlow's file operations on HDFS: test_gfile.py runs this file with the installed TensorFlow and with the oldest one.
 
-No import of hopyard: TensorFlow has to find hdfs:// by itself. GFILE_FOLDER is an empty folder of the user's own.
+No import of hopyard: TensorFlow has to find hdfs:// by itself. GFILE_FOLDER is an empty directory of the user.
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 
 ROOT = os.environ["GFILE_FOLDER"]
-CLOSED = os.environ["GFILE_CLOSED"]  # another user's
+CLOSED = os.environ["GFILE_CLOSED"]  # belongs to another user
 CONTENT = random.Random(1).randbytes(3 * (1 << 20) + 7)  # three blocks and a bit
 gfile, errors = tf.io.gfile, tf.errors
 
@@ -49,7 +49,7 @@ def read(path: str) -> bytes:
 # ---- open files ------------------------------------------------------------------------------------------------------
 
 
-def test_bytes_come_back_whatever_their_number(folder: str) -> None:
+def test_files_of_any_size_round_trip(folder: str) -> None:
     for size in (0, 1, 511, 512, 513, 65023, 65024, 65537, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, len(CONTENT)):
         path = write(f"{folder}/{size}", CONTENT[:size])
         assert gfile.stat(path).length == size
@@ -57,7 +57,7 @@ def test_bytes_come_back_whatever_their_number(folder: str) -> None:
     assert tf.io.read_file(f"{folder}/{len(CONTENT)}").numpy() == CONTENT
 
 
-def test_text_is_read_by_lines_and_from_anywhere(folder: str) -> None:
+def test_text_is_read_by_lines_and_from_any_offset(folder: str) -> None:
     path = write(f"{folder}/text", "erste Zeile\nzweite: äöü\ndritte\n")
     with gfile.GFile(path) as f:
         assert list(f) == ["erste Zeile\n", "zweite: äöü\n", "dritte\n"]
@@ -69,7 +69,7 @@ def test_text_is_read_by_lines_and_from_anywhere(folder: str) -> None:
         assert f.read(5) == b"erste" and f.size() == gfile.stat(path).length
 
 
-def test_a_file_is_read_at_random_by_many_threads(folder: str) -> None:
+def test_many_threads_read_one_file_at_random_offsets(folder: str) -> None:
     path = write(f"{folder}/large", CONTENT)
     draw = random.Random(2)
     places = [(draw.randrange(len(CONTENT)), draw.choice([1, 100, 5000, 300_000])) for _ in range(80)]
@@ -87,9 +87,9 @@ def test_a_file_is_read_at_random_by_many_threads(folder: str) -> None:
             assert got == [CONTENT[at : at + n] for at, n in places[every::4]]
 
 
-def test_appending_goes_on_where_the_file_ended(folder: str) -> None:
+def test_append_continues_at_the_end_of_the_file(folder: str) -> None:
     path = f"{folder}/grows"
-    with gfile.GFile(path, "a") as f:  # where there is none
+    with gfile.GFile(path, "a") as f:  # on a file that does not exist
         f.write("eins ")
         assert f.tell() == 5
     with gfile.GFile(path, "ab") as f:
@@ -99,13 +99,13 @@ def test_appending_goes_on_where_the_file_ended(folder: str) -> None:
     assert read(path) == b"eins zwei drei"
 
 
-def test_writing_replaces_what_was_there(folder: str) -> None:
+def test_write_replaces_an_existing_file(folder: str) -> None:
     path = write(f"{folder}/file", "long text")
     write(path, "short")
     assert read(path) == b"short"
 
 
-def test_what_is_flushed_is_seen_by_others(folder: str) -> None:
+def test_flushed_data_is_visible_to_other_readers(folder: str) -> None:
     path = f"{folder}/open"
     with tf.io.TFRecordWriter(path) as writer:
         writer.write(b"first")
@@ -121,7 +121,7 @@ def test_what_is_flushed_is_seen_by_others(folder: str) -> None:
     assert [r.numpy() for r in tf.data.TFRecordDataset(path)] == [b"first", b"second", CONTENT[:100_000], b"third"]
 
 
-def test_files_that_cannot_be_opened_say_why(folder: str) -> None:
+def test_open_errors_have_a_reason(folder: str) -> None:
     write(f"{folder}/file")
     with refused(errors.NotFoundError, "nothing"):
         read(f"{folder}/nothing")
@@ -142,7 +142,7 @@ def test_files_that_cannot_be_opened_say_why(folder: str) -> None:
 # ---- names -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_there_can_be_looked_at(folder: str) -> None:
+def test_stat_and_exists(folder: str) -> None:
     path = write(f"{folder}/file", b"12345")
     gfile.makedirs(f"{folder}/a/b/c")
     assert gfile.exists(path) and gfile.exists(folder) and not gfile.exists(f"{path}.not")
@@ -162,20 +162,20 @@ def test_what_is_there_can_be_looked_at(folder: str) -> None:
         gfile.listdir(f"{folder}/nothing")
 
 
-def test_odd_paths_mean_what_they_say(folder: str) -> None:
+def test_paths_with_unusual_characters(folder: str) -> None:
     write(f"{folder}//a/./b/../file one %20 ü", b"odd")
     assert gfile.listdir(f"{folder}/a/") == ["file one %20 ü"]
     assert read(f"{folder}/a/file one %20 ü") == b"odd"
 
 
-def test_the_same_files_by_other_schemes_and_the_default_cluster(folder: str) -> None:
+def test_other_schemes_and_the_default_cluster_reach_the_same_files(folder: str) -> None:
     write(f"{folder}/file", b"same")
     path = folder.split("/", 3)[3]
     assert read(f"hopsfs://{folder.split('/')[2]}/{path}/file") == b"same"
     assert read(f"hdfs:///{path}/file") == b"same"
 
 
-def test_patterns_match_as_they_do_on_this_machine(folder: str, tmp_path: Path) -> None:
+def test_glob_matches_as_on_the_local_file_system(folder: str, tmp_path: Path) -> None:
     names = ["a.txt", "b.txt", "b.csv", "{a,b}.txt", ".hidden", "sub/a.txt", "sub/deep/c.txt", "sub2/a.txt", "ü.txt"]
     for name in names:
         gfile.makedirs(os.path.dirname(f"{folder}/{name}"))
@@ -194,11 +194,11 @@ def test_patterns_match_as_they_do_on_this_machine(folder: str, tmp_path: Path) 
 # ---- changes ---------------------------------------------------------------------------------------------------------
 
 
-def test_folders_are_made_one_by_one_or_all_at_once(folder: str) -> None:
+def test_mkdir_and_makedirs(folder: str) -> None:
     with refused(errors.NotFoundError, "does not exist"):
         gfile.mkdir(f"{folder}/a/b")
     gfile.mkdir(f"{folder}/a")
-    gfile.mkdir(f"{folder}/a")  # TensorFlow takes ALREADY_EXISTS for success
+    gfile.mkdir(f"{folder}/a")  # TensorFlow treats ALREADY_EXISTS as success
     gfile.makedirs(f"{folder}/a/b/c")
     gfile.makedirs(f"{folder}/a/b/c")
     write(f"{folder}/file")
@@ -208,7 +208,7 @@ def test_folders_are_made_one_by_one_or_all_at_once(folder: str) -> None:
         gfile.mkdir(f"{folder}/file/below")
 
 
-def test_removing_takes_files_and_folders_apart(folder: str) -> None:
+def test_remove_distinguishes_files_and_directories(folder: str) -> None:
     gfile.makedirs(f"{folder}/full/deep")
     write(f"{folder}/full/deep/file")
     with refused(errors.FailedPreconditionError, "is a directory"):
@@ -225,7 +225,7 @@ def test_removing_takes_files_and_folders_apart(folder: str) -> None:
     assert gfile.listdir(folder) == []
 
 
-def test_renaming_replaces_only_when_told_so(folder: str) -> None:
+def test_rename_replaces_only_with_overwrite(folder: str) -> None:
     old, new = write(f"{folder}/old", b"old"), write(f"{folder}/new", b"new")
     with refused(errors.AlreadyExistsError, "exists"):
         gfile.rename(old, new)
@@ -238,7 +238,7 @@ def test_renaming_replaces_only_when_told_so(folder: str) -> None:
         gfile.rename(f"{folder}/nothing", f"{folder}/something")
 
 
-def test_copies_are_made_here_and_there_and_between(folder: str, tmp_path: Path) -> None:
+def test_copy_within_and_between_file_systems(folder: str, tmp_path: Path) -> None:
     source = write(f"{folder}/source", CONTENT)
     gfile.copy(source, f"{folder}/copy")
     assert read(f"{folder}/copy") == CONTENT
@@ -254,10 +254,10 @@ def test_copies_are_made_here_and_there_and_between(folder: str, tmp_path: Path)
     assert sorted(gfile.listdir(folder)) == ["copy", "source", "up"]
 
 
-# ---- what people do with it ------------------------------------------------------------------------------------------
+# ---- typical uses ----------------------------------------------------------------------------------------------------
 
 
-def test_records_are_read_by_a_dataset(folder: str) -> None:
+def test_dataset_reads_records(folder: str) -> None:
     records = [CONTENT[i * 3000 : (i + 1) * 3000] for i in range(1000)]
     for part in range(4):
         with tf.io.TFRecordWriter(f"{folder}/part-{part}", "GZIP" if part == 3 else "") as writer:
@@ -281,7 +281,7 @@ def model() -> tf.keras.Model:
 def test_models_are_saved_and_loaded(folder: str) -> None:
     made, x = model(), np.ones((2, 4), np.float32)
     expected = made.predict(x, verbose=0)
-    kept = f"{folder}/model.keras" if tf.keras.__version__ >= "3" else f"{folder}/model"  # Keras 2: .keras only locally
+    kept = f"{folder}/model.keras" if tf.keras.__version__ >= "3" else f"{folder}/model"  # Keras 2: .keras only on local file systems
     made.save(kept)
     loaded = tf.keras.models.load_model(kept)
     assert np.array_equal(loaded.predict(x, verbose=0), expected)
@@ -291,7 +291,7 @@ def test_models_are_saved_and_loaded(folder: str) -> None:
     assert "saved_model.pb" in gfile.listdir(f"{folder}/saved")
 
 
-def test_training_goes_on_from_a_checkpoint(folder: str) -> None:
+def test_training_continues_from_a_checkpoint(folder: str) -> None:
     value, step = tf.Variable(tf.random.normal([500, 500])), tf.Variable(7)
     manager = tf.train.CheckpointManager(tf.train.Checkpoint(value=value, step=step), folder, max_to_keep=2)
     for _ in range(3):
@@ -304,6 +304,6 @@ def test_training_goes_on_from_a_checkpoint(folder: str) -> None:
     assert np.array_equal(other.numpy(), value.numpy()) and int(count) == 10
 
 
-def test_what_hadoop_wrote_is_read_and_the_reverse() -> None:
+def test_files_are_exchanged_with_hadoop() -> None:
     assert read(f"{ROOT}/from-hadoop") == CONTENT
     write(f"{ROOT}/for-hadoop", CONTENT)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hadoop's own programs, beside which hopyard's have to stand.
+"""Hadoop's own programs, for comparison with hopyard's.
 
-A JVM takes a second and a half to start, so one stays and does what it is told (by py4j, which comes with pyspark).
-It ends with this process, however that ends.
+A JVM takes 1.5 s to start, so one stays alive and executes calls (over py4j, which comes with pyspark). It exits with
+this process, however that ends.
 """
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Answer:
 
 
 def java(env: dict[str, str]) -> tuple[list[str], dict[str, str]]:
-    """How a JVM begins that has a part's environment. Options as words: of those it finds there, it speaks."""
+    """The command line of a JVM with a part's environment. Options are arguments: a JVM prints those from its environment."""
     env = {**os.environ, **env}
     options = shlex.split(env.pop("JAVA_TOOL_OPTIONS", ""))
     program = os.path.join(env["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in env else "java"
@@ -44,7 +44,7 @@ def java(env: dict[str, str]) -> tuple[list[str], dict[str, str]]:
 
 
 def run_class(env: dict[str, str], name: str, *args: object, rc: int | None = 0) -> Answer:
-    """Any of Hadoop's programs, in a JVM of its own."""
+    """Runs any of Hadoop's programs, in a new JVM."""
     command, env = java(env)
     done = subprocess.run([*command, f"org.apache.hadoop.{name}", *map(str, args)], env=env, capture_output=True,
                           stdin=subprocess.DEVNULL, timeout=120)
@@ -57,7 +57,7 @@ def checked(answer: Answer, words: Any, rc: int | None) -> Answer:
 
 
 class Hadoop:
-    """A JVM with Hadoop's programs in it, for one user."""
+    """A JVM that runs Hadoop's programs for one user."""
 
     def __init__(self, env: dict[str, str], log: Path) -> None:
         from py4j.java_gateway import GatewayParameters, JavaGateway  # not every environment that collects tests has it
@@ -76,10 +76,10 @@ class Hadoop:
         self.jvm = self.gateway.jvm
         self.hadoop = self.jvm.org.apache.hadoop
         self.conf = self.hadoop.hdfs.HdfsConfiguration()
-        self.one = threading.Lock()  # System.out is one
+        self.one = threading.Lock()  # System.out is a PrintStream
 
     def run(self, tool: str, *args: object, rc: int | None = 0) -> Answer:
-        """What `hdfs dfs`, `dfsadmin`, `haadmin`, `ec` and `fsck` do: one of TOOLS."""
+        """One of TOOLS: `hdfs dfs`, `dfsadmin`, `haadmin`, `ec` or `fsck`."""
         words = self.gateway.new_array(self.jvm.java.lang.String, len(args))
         for i, word in enumerate(args):
             words[i] = str(word)
@@ -94,7 +94,7 @@ class Hadoop:
         return checked(answer, [tool, *args], rc)
 
     def conf_for(self, args: tuple[object, ...]) -> Any:
-        """What a program changes (-D) is for it alone, and heard only by a FileSystem that it does not share."""
+        """Options (-D) apply to one program only, and take effect only in a FileSystem that is not cached."""
         conf = self.hadoop.hdfs.HdfsConfiguration(self.conf)
         if "-D" in args:
             conf.set("fs.hdfs.impl.disable.cache", "true")
@@ -113,7 +113,7 @@ class Hadoop:
         return found
 
     def files(self) -> Any:
-        """The FileSystem itself, for what no program does: hflush, a lease that is kept, an odd block size."""
+        """The FileSystem itself, for operations without a program: hflush, a lease that is held, unusual block sizes."""
         return self.hadoop.fs.FileSystem.get(self.conf)
 
     def close(self) -> None:

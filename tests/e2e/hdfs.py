@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real HDFS clusters (tests/cluster/cluster.py): their daemons to be killed, and Hadoop's own client beside ours.
+"""Real HDFS clusters (tests/cluster/cluster.py): daemons that tests can kill, and Hadoop's client for comparison.
 
     hdfs            a NameNode and three DataNodes, blocks of 1 MB, permissions on
-    hdfs_sockets    the same, and DataNodes hand out their files over unix sockets
+    hdfs_sockets    the same, with short-circuit reads over unix sockets
     hdfs_ha         two NameNodes of the nameservice "yard"
     hdfs_kerberos   secured: users are alice, bob and hdfs, the superuser
 
-A cluster serves a whole session; a test finds it whole, with the files of those before it. The fixtures are conftest.py's.
+A cluster serves a whole session: all its daemons run when a test starts, and it has the files of earlier tests. The
+fixtures are in conftest.py.
 """
 from __future__ import annotations
 
@@ -22,14 +23,14 @@ from typing import Any
 
 import pytest
 from hadoop import Answer, Hadoop, run_class
-from spark import control, held, mend
+from spark import control, held, repair
 from waiting import wait_for
 
 # ---- daemons -------------------------------------------------------------------------------------------------------
 
 
 def state_of(pid: int) -> str:
-    """A letter as ps has it; Z, too, for one that is gone."""
+    """A letter as in ps; also Z if it no longer exists."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -57,15 +58,15 @@ class Daemon:
         return state_of(self.pid) not in "ZX"
 
     def kill(self) -> None:
-        """By SIGKILL; it has ended when this returns."""
+        """With SIGKILL; it has exited when this returns."""
         pid = self.pid
         if state_of(pid) in "ZX":
             return
         os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: state_of(pid) in "ZX", f"{self.name} ends")
+        wait_for(lambda: state_of(pid) in "ZX", f"{self.name} exits")
 
     def stop(self) -> None:
-        """By SIGSTOP: its connections stay, and nobody answers."""
+        """With SIGSTOP: its connections stay open, without answers."""
         pid = self.pid
         os.kill(pid, signal.SIGSTOP)
         wait_for(lambda: state_of(pid) == "T", f"{self.name} stops")
@@ -74,11 +75,11 @@ class Daemon:
         os.kill(self.pid, signal.SIGCONT)
 
     def start(self) -> None:
-        """Brings back whatever is dead of the cluster, at the ports it had, and waits until all is well."""
-        self.cluster.mend()
+        """Restarts all dead daemons of the cluster, at their ports, and waits until the cluster is healthy."""
+        self.cluster.repair()
 
     def blocks(self) -> list[Path]:
-        """Files of a DataNode's whole blocks."""
+        """Files of a DataNode's finalized blocks."""
         return sorted(p for p in self.folder.glob("current/BP-*/current/finalized/**/blk_*") if p.suffix != ".meta")
 
 
@@ -86,7 +87,7 @@ class Daemon:
 
 
 class Hdfs:
-    """`url` is where it is, `conf` the folder for HADOOP_CONF_DIR."""
+    """`url` is its address, `conf` the directory for HADOOP_CONF_DIR."""
 
     part = "hdfs"
 
@@ -115,7 +116,7 @@ class Hdfs:
         return getpass.getuser()
 
     def env(self, user: str | None = None) -> dict[str, str]:
-        """What a program wants in its environment, besides its own, that comes as this user (the superuser)."""
+        """Additional environment of a program that acts as this user (default: the superuser)."""
         return {"HADOOP_CONF_DIR": str(self.conf), "HADOOP_USER_NAME": user or self.superuser}
 
     # ---- Hadoop's own client
@@ -123,7 +124,7 @@ class Hdfs:
         return {**self.cluster[f"{self.part}_env"], **self.env(user)}
 
     def hadoop(self, user: str | None = None) -> Hadoop:
-        """A JVM that stays, for each user."""
+        """A long-lived JVM for each user."""
         name = user or self.superuser
         if name not in self.programs:
             self.programs[name] = Hadoop(self.java_env(name), self.folder / "log" / f"programs-{name}.log")
@@ -137,25 +138,25 @@ class Hdfs:
         return self.hadoop().run("DFSAdmin", *args, rc=rc)
 
     def run_class(self, name: str, *args: object, user: str | None = None, rc: int | None = 0) -> Answer:
-        """Any other of Hadoop's programs, by its class below org.apache.hadoop."""
+        """Any other Hadoop program, by its class below org.apache.hadoop."""
         return run_class(self.java_env(user), name, *args, rc=rc)
 
-    # ---- whole again
-    def mend(self) -> None:
-        """Wakes who was stopped, brings back who was killed."""
+    # ---- repair
+    def repair(self) -> None:
+        """Resumes stopped daemons and restarts killed ones."""
         stopped = [d for d in self.daemons() if state_of(d.pid) == "T"]
         for daemon in stopped:
             daemon.resume()
         dead = [d.name for d in self.daemons() if not d.is_alive()]
         if not dead and not stopped:
             return
-        mend(self.part, self.cluster)
-        wait_for(lambda: control("status", self.part, self.state).returncode == 0, f"{self.part} is whole again")
+        repair(self.part, self.cluster)
+        wait_for(lambda: control("status", self.part, self.state).returncode == 0, f"{self.part} is healthy again")
         if any(name.startswith("namenode") for name in dead):
-            self.meet_again()
+            self.reconnect()
 
-    def meet_again(self) -> None:
-        """Hadoop's client notices a broken connection when it uses it, and lets that call fail."""
+    def reconnect(self) -> None:
+        """Hadoop's client notices a broken connection only when it uses it, and fails that call."""
         for program in self.programs.values():
             program.run("FsShell", "-test", "-e", "/", rc=None)
 
@@ -172,7 +173,7 @@ class HdfsHa(Hdfs):
         return self.hadoop().run("DFSHAAdmin", *args, rc=rc)
 
     def is_active(self, i: int) -> bool:
-        """One that is stopped would let us wait."""
+        """A stopped NameNode would block the call."""
         if state_of(self.namenodes[i].pid) in "ZXT":
             return False
         return self.haadmin("-getServiceState", self.ids[i], rc=None).text.strip() == "active"
@@ -182,7 +183,7 @@ class HdfsHa(Hdfs):
         return next((n for i, n in enumerate(self.namenodes) if self.is_active(i)), None)
 
     def failover(self) -> Daemon:
-        """The other NameNode is active when this returns, and is returned; the first may be dead."""
+        """Returns the other NameNode once it is active; the first one may be dead."""
         to = 1 if self.is_active(0) or not self.namenodes[0].is_alive() else 0
         self.haadmin("-failover", self.ids[1 - to], self.ids[to])
         return self.namenodes[to]
@@ -224,7 +225,7 @@ class HdfsKerberos(Hdfs):
         return path
 
     def fetch_token(self, user: str, path: Path) -> None:
-        """A file with a delegation token, as containers have one."""
+        """A file with a delegation token, as in containers."""
         self.run_class("hdfs.tools.DelegationTokenFetcher", "--renewer", user, path, user=user)
 
 
@@ -258,23 +259,23 @@ def hdfs_kerberos_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def hdfs(hdfs_cluster: Hdfs) -> Hdfs:
-    hdfs_cluster.mend()
+    hdfs_cluster.repair()
     return hdfs_cluster
 
 
 @pytest.fixture
 def hdfs_sockets(hdfs_sockets_cluster: Hdfs) -> Hdfs:
-    hdfs_sockets_cluster.mend()
+    hdfs_sockets_cluster.repair()
     return hdfs_sockets_cluster
 
 
 @pytest.fixture
 def hdfs_ha(hdfs_ha_cluster: HdfsHa) -> HdfsHa:
-    hdfs_ha_cluster.mend()
+    hdfs_ha_cluster.repair()
     return hdfs_ha_cluster
 
 
 @pytest.fixture
 def hdfs_kerberos(hdfs_kerberos_cluster: HdfsKerberos) -> HdfsKerberos:
-    hdfs_kerberos_cluster.mend()
+    hdfs_kerberos_cluster.repair()
     return hdfs_kerberos_cluster

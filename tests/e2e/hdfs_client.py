@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our client on a real HDFS (hdfs.py): the program, which is the one with sanitizers, and the file of the Python face.
+"""Our client on a real HDFS (hdfs.py): the program with sanitizers, and the file objects of the Python API.
 
-Each test has a folder of its own, and settings of its own where it wants some: those of the cluster with a few more.
+Each test has its own directory, and can extend the cluster's settings with its own.
 """
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ import pytest
 from hdfs import Hdfs
 from hopyard import _hopyard
 
-MIB = 1 << 20  # the clusters' blocks are that big
+MIB = 1 << 20  # the block size of the clusters
 
-# Around chunks (512), packets (64 KiB) and blocks (1 MiB).
+# Around the sizes of chunks (512), packets (64 KiB) and blocks (1 MiB).
 SIZES = [0, 1, 511, 512, 513, 65_535, 65_536, 65_537, MIB - 1, MIB, MIB + 1, 2 * MIB - 1, 2 * MIB, 2 * MIB + 513]
 
 
@@ -34,12 +34,12 @@ def content(size: int, seed: int = 0) -> bytes:
 
 
 def are_equal(found: bytes, wanted: bytes) -> bool:
-    """Where large ones differ, `assert found == wanted` explains it for minutes."""
+    """For large values `assert found == wanted` takes minutes to explain the difference."""
     return found == wanted
 
 
 def write_conf(conf: Path, folder: Path, settings: dict[str, object]) -> Path:
-    """A folder for HADOOP_CONF_DIR: the cluster's, with these settings before its own."""
+    """A directory for HADOOP_CONF_DIR: the cluster's, with these settings first."""
     folder.mkdir(exist_ok=True)
     (folder / "core-site.xml").write_bytes((conf / "core-site.xml").read_bytes())
     root = ElementTree.parse(conf / "hdfs-site.xml").getroot()
@@ -54,7 +54,7 @@ def write_conf(conf: Path, folder: Path, settings: dict[str, object]) -> Path:
 
 
 class Client:
-    """`client / "a"` is a URL in the test's own folder, `client.path("a")` the same for Hadoop's shell."""
+    """`client / "a"` is a URL in the test's directory, `client.path("a")` the same for Hadoop's shell."""
 
     def __init__(self, hdfs: Hdfs, binary: str, folder: Path) -> None:
         self.hdfs, self.bin, self.folder = hdfs, binary, folder
@@ -65,9 +65,9 @@ class Client:
         call_in(self.env, _hopyard.mkdirs, hdfs.url + self.top)
 
     def set(self, **settings: object) -> None:
-        """dfs_replication=3 is dfs.replication; for what is opened from now on."""
+        """dfs_replication=3 is dfs.replication; affects files opened from now on."""
         self.settings |= {name.replace("__", "-").replace("_", "."): value for name, value in settings.items()}
-        conf = self.folder / f"conf-{secrets.token_hex(4)}"  # one that is known is not read again
+        conf = self.folder / f"conf-{secrets.token_hex(4)}"  # the settings of a known cluster are cached
         self.env["HADOOP_CONF_DIR"] = str(write_conf(self.hdfs.conf, conf, self.settings))
 
     def __truediv__(self, path: str) -> str:
@@ -86,18 +86,18 @@ class Client:
         return self.started[-1]
 
     def run(self, *args: object, user: str | None = None, stdin: bytes = b"", rc: int = 0) -> bytes:
-        """What it prints; what it complains about is in `said`."""
+        """Returns its standard output; its standard error is in `stderr`."""
         program = self.start(*args, user=user, stdin=subprocess.PIPE)
-        out, said = program.communicate(stdin, timeout=240)
-        self.said = said.decode()
-        assert program.returncode == rc, f"fs {args}: {program.returncode}\n{self.said}"
+        out, output = program.communicate(stdin, timeout=240)
+        self.stderr = output.decode()
+        assert program.returncode == rc, f"fs {args}: {program.returncode}\n{self.stderr}"
         return out
 
     def fails(self, words: str, *args: object, **kw: Any) -> None:
-        """With one sentence that has these words in it."""
+        """Fails with one message that contains these words."""
         self.run(*args, rc=1, **kw)
-        assert words in self.said, self.said
-        assert self.said.startswith("hopyard fs: ") and self.said.count("\n") == 1, self.said
+        assert words in self.stderr, self.stderr
+        assert self.stderr.startswith("hopyard fs: ") and self.stderr.count("\n") == 1, self.stderr
 
     def put(self, path: str, data: bytes) -> None:
         self.run("put", "-f", "-", self / path, stdin=data)
@@ -108,7 +108,7 @@ class Client:
     def names(self, path: str = "") -> list[str]:
         return [Path(entry["path"]).name for entry in json.loads(self.run("ls", "--json", self / path))]
 
-    # ---- the face
+    # ---- the Python API
     def open(self, path: str, mode: str = "r") -> Any:
         return call_in(self.env, _hopyard.File, self / path, mode)
 
@@ -121,34 +121,34 @@ class Client:
             return file.pread(-1, 0)
 
     def close(self) -> None:
-        """Ends the programs that a test has left."""
+        """Kills programs that a test has left running."""
         for program in self.started:
             if program.poll() is None:
                 program.kill()
                 program.communicate()
 
-    # ---- Hadoop's own
+    # ---- Hadoop's client
     def shell(self, *args: object, **kw: Any) -> Any:
         return self.hdfs.shell(*args, **kw)
 
     def shell_cat(self, path: str) -> bytes:
-        """By way of a file: a small JVM would have to hold what it prints several times."""
+        """Through a file: a small JVM would hold the output in memory several times."""
         copy = self.folder / f"copy-{secrets.token_hex(4)}"
         self.shell("-get", self.path(path), copy)
         return copy.read_bytes()
 
 
 def call_in(env: dict[str, str], call: Callable[..., Any], *args: object) -> Any:
-    """Whose cluster it is, is looked up when a file is opened."""
+    """The cluster's settings are read when a file is opened."""
     with mock.patch.dict(os.environ, env):
         return call(*args)
 
 
-# ---- folders of files
+# ---- directories of files
 
 
 def make_files(folder: Path, sizes: list[int]) -> dict[str, bytes]:
-    """One of each size, by their names."""
+    """One of each size, by name."""
     folder.mkdir()
     made = {f"of{size}": content(size) for size in sizes}
     for name, data in made.items():
@@ -161,14 +161,14 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 
 def assert_same(found: dict[str, bytes], wanted: dict[str, bytes]) -> None:
-    """Says what differs, and not all the bytes."""
+    """Reports what differs, not all the bytes."""
     assert sorted(found) == sorted(wanted)
     wrong = {n: (len(found[n]), len(wanted[n])) for n in wanted if found[n] != wanted[n]}
-    assert not wrong, f"they differ (found, wanted): {wrong}"
+    assert not wrong, f"differences (found, wanted): {wrong}"
 
 
 def pieces(data: bytes, seed: int, most: int) -> Iterator[bytes]:
-    """All of it, in pieces of odd sizes, small ones and large ones."""
+    """All of it, in chunks of varying size."""
     rng, at = random.Random(seed), 0
     while at < len(data):
         n = rng.choice([rng.randint(1, 700), rng.randint(1, most)])
@@ -180,7 +180,7 @@ def pieces(data: bytes, seed: int, most: int) -> Iterator[bytes]:
 
 
 def replicas(hdfs: Hdfs, data: bytes) -> list[Path]:
-    """Files of the block that has just these bytes. Those of removed files go while we look."""
+    """Files of the block with exactly these bytes. Blocks of removed files may disappear meanwhile."""
     found = []
     for path in (p for d in hdfs.datanodes for p in d.blocks()):
         with suppress(FileNotFoundError):
@@ -204,23 +204,23 @@ def corrupt_blocks(hdfs: Hdfs) -> int:
 
 
 def assert_no_wrong_byte_is_read(client: Client) -> None:
-    """Of a file whose only replica is damaged."""
+    """Of a file whose only replica is corrupt."""
     data = content(2 * MIB, 7)
     client.put("one", data)
     block, = replicas(client.hdfs, data[MIB:])
     flip_a_byte(block, 123_456)
     got = client.run("cat", client / "one", rc=1)
-    assert "is damaged at byte 123392" in client.said and client.said.count("\n") == 1, client.said
+    assert "is damaged at byte 123392" in client.output and client.output.count("\n") == 1, client.output
     assert are_equal(got, data[: len(got)]) and len(got) <= MIB + 123_392
     with client.open("one") as file:
-        assert file.pread(100_000, MIB) == data[MIB : MIB + 100_000], "the rest of it is good"
+        assert file.pread(100_000, MIB) == data[MIB : MIB + 100_000], "the rest is intact"
         with pytest.raises(OSError, match="is damaged"):
             file.pread(100_000, MIB + 100_000)
     client.run("rm", client / "one")
 
 
 def wrong_reads(file: Any, data: bytes, threads: int) -> list[tuple[int, int]]:
-    """Of many at random places, those that gave something else."""
+    """Random reads whose data was wrong."""
 
     def read(seed: int) -> list[tuple[int, int]]:
         rng, wrong = random.Random(seed), []

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts: network namespaces with a real sshd each, plugged into a switch.
+"""Hosts: network namespaces with a real sshd each, connected to a switch.
 
     root ── hyXXXX ══ up0 ┐
                           br0   (the switch's namespace)
     host a ── eth0 ══ a ──┤
     host b ── eth0 ══ b ──┘
 
-A host has its own network, host name, HOME, /run and ssh keys; one that does
-not share files sees neither the project nor the program either. Pulling its
-cable is `cut`: nobody is told, as with a real one.
+A host has its own network, host name, HOME, /run and ssh keys. One that does
+not share files sees neither the project nor the program. `cut` unplugs its
+cable: as with a real one, no process is notified.
 
 Nothing here has a name in the system: a namespace lives as long as a process
 in it, and its cables and mounts as long as the namespace. A reaper kills those
-processes when the test says so, or is no more.
+processes when the test ends or its process dies.
 """
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PidFile none
 LogLevel VERBOSE
 """
 
-# Learns from standard input which networks are ours; when that ends, so do they.
+# Reads from standard input which networks are ours; at end of file it kills their processes.
 REAPER = """\
 import os, shutil, signal, subprocess, sys, time
 ip, link, folder = sys.argv[1:]
@@ -76,7 +76,7 @@ shutil.rmtree(folder, ignore_errors=True)
 sys.exit(f"these cannot be killed: {left}" if left else 0)
 """
 
-# $1 name, $2 its folder, $3 the user's home, the rest: folders it does not see.
+# $1 name, $2 its directory, $3 the user's home, the rest: directories that are hidden from it.
 HOST_SCRIPT = """\
 set -e
 name=$1 folder=$2 home=$3
@@ -114,12 +114,12 @@ def sh(*words: object) -> str:
 
 
 def spawn(*words: object, **kw: Any) -> subprocess.Popen[str]:
-    """A process that says "ready" and stays in the namespaces it made."""
+    """A process that prints "ready" and stays in its new namespaces."""
     p = subprocess.Popen([str(w) for w in words], text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                          start_new_session=True, **kw)
     assert p.stdout is not None
     if p.stdout.readline() != "ready\n":
-        raise AssertionError(f"{words[0]}: it did not start (status {p.wait(10)})")
+        raise AssertionError(f"{words[0]}: failed to start (status {p.wait(10)})")
     return p
 
 
@@ -181,17 +181,17 @@ class Host:
     def cut(self) -> None:
         self.net.ip_switch("link", "set", "dev", self.name, "down")
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         self.net.ip_switch("link", "set", "dev", self.name, "up")
 
     def drop_link(self) -> None:
-        """Both ends of the agent's connection to the driver find it broken; ssh's is left alone."""
+        """Breaks the agent's connection to the driver at both ends; ssh's stays."""
         dropped = sh(tool("nsenter"), "-t", self.sshd.pid, "-n", tool("ss"), "-K", "dst", self.net.ip, "sport", "!=", "22")
         assert self.net.ip in dropped, "this kernel cannot break a connection (ss -K, INET_DIAG_DESTROY)"
 
     # ---- its processes ----
     def processes(self, pattern: str = "") -> dict[int, str]:
-        """All but the sshd that listens."""
+        """All but the listening sshd."""
         found = {}
         for entry in os.listdir("/proc"):
             if entry.isdigit() and int(entry) != self.sshd.pid and network_of(entry) == self.network:
@@ -215,20 +215,20 @@ class Host:
     def agent(self) -> int:
         return int(wait_for(lambda: self.named("hopyard-agent"), f"an agent runs on {self.name}")[0])
 
-    # ---- what hopyard leaves on it ----
+    # ---- what hopyard leaves behind ---
     @property
     def programs(self) -> list[Path]:
         return sorted(p for p in (self.home / ".cache/hopyard/bin").rglob("*") if p.is_file())
 
     def assert_nothing_left(self, seconds: float = 60) -> None:
-        ours = "^(?!sshd: )"  # sshd's own sessions need not know yet that a cable was pulled
+        ours = "^(?!sshd: )"  # sshd's sessions may not have noticed yet that a cable was unplugged
         wait_for(lambda: not self.processes(ours), f"processes are left on {self.name}: {self.processes(ours)}", seconds)
         left = list((self.home / ".cache/hopyard/work").glob("*"))
-        assert not left, f"folders are left on {self.name}: {left}"
+        assert not left, f"directories are left on {self.name}: {left}"
 
 
 class Hosts:
-    """A switch and the hosts in it; `ssh a` finds host a for whoever has `path` first in PATH."""
+    """A switch with its hosts; `ssh a` reaches host a if `path` is first in PATH."""
 
     def __init__(self, *names: str, shares: Iterable[str] = (), hidden: Iterable[Path] = ()) -> None:
         need_hosts()
@@ -259,7 +259,7 @@ class Hosts:
         return self.hosts[name]
 
     def own(self, process: subprocess.Popen[str]) -> int:
-        """Takes over a process and all that will ever be in its network."""
+        """Takes ownership of a process and of everything that will ever be in its network."""
         network = network_of(process.pid)
         assert network and network != network_of("self") and self.reaper.stdin
         self.owned.append(process)
@@ -268,7 +268,7 @@ class Hosts:
         return network
 
     def free_prefix(self) -> str:
-        """Private, and of nobody here: a.b.c of a.b.c.0/24. A socket of that name keeps other tests off it."""
+        """An unused private prefix: a.b.c of a.b.c.0/24. A socket of that name reserves it against other tests."""
         taken = sh(tool("ip"), "-4", "route", "show", "table", "all")
         for _ in range(1000):
             prefix = f"10.231.{secrets.randbelow(256)}"
@@ -302,7 +302,7 @@ class Hosts:
         return switch.exists() and switch.read_text().strip() == "0"
 
     def make_client(self) -> None:
-        """An `ssh` that knows the hosts, and two more: `locked` does not take our key, at `dark` nobody answers."""
+        """An `ssh` that knows the hosts, and two more: `locked` rejects our key, `dark` does not answer."""
         first = next(iter(self.hosts.values()))
         addresses = {h.name: h.ip for h in self.hosts.values()} | {"locked": first.ip, "dark": f"{self.prefix}.250"}
         config = "".join(f"Host {name}\n  HostName {ip}\n" for name, ip in addresses.items())
@@ -335,7 +335,7 @@ class Hosts:
 
 @contextmanager
 def hosts_of(yard: Yard, *names: str, shares: Iterable[str] = ()) -> Iterator[Hosts]:
-    """Hosts for this yard's driver; at the end nothing of it may be left on them."""
+    """Hosts for this yard's driver; nothing may be left on them at the end."""
     net = Hosts(*names, shares=shares, hidden=[yard.project.parent, Path(yard.bin).resolve().parent])
     yard.env["PATH"] = f"{net.path}:{yard.env['PATH']}"
     try:
@@ -343,4 +343,4 @@ def hosts_of(yard: Yard, *names: str, shares: Iterable[str] = ()) -> Iterator[Ho
         net.assert_nothing_left()
     finally:
         net.close()
-        yard.run("gc", "--all", rc=None)  # the cgroups of agents that were killed together with their reapers just now
+        yard.run("gc", "--all", rc=None)  # cgroups of agents that were killed together with their reapers

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python programs that live as long as a notebook's kernel does, and take a cell at a time.
+"""Python processes that live as long as a notebook kernel, and execute a cell at a time.
 
-A session takes seconds to make, so a few programs serve all tests.
+A session takes seconds to start, so a few processes serve all tests.
 """
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import Any
 
 from conftest import Yard, pids_with, wait_for, yard_in
 
-CELL_S = 120  # the longest that one may take
+CELL_S = 120  # time limit of a cell
 
 PLAIN = """
 import json, os, signal, sys, time, traceback
@@ -35,7 +35,7 @@ from pyspark.sql import SparkSession
 """
 
 LOOP = """
-def say(**words):
+def emit(**words):
     answer.update(words)
 
 def failing(call):
@@ -50,16 +50,16 @@ def session(**settings):
         builder = builder.config("spark." + (name if "." in name else name.replace("_", ".")), value)
     return builder.getOrCreate()
 
-def patient(x, gate):
-    "The first two end at once, the others when somebody opens the gate."
+def gated(x, gate):
+    "The first two return at once, the others when the gate opens."
     while x > 2 and not os.path.exists(gate):
         time.sleep(0.02)
     return x
 
-def begin_patient(gate):
-    run = experiment.grid_search(patient, {"x": list(range(1, 9)), "gate": [gate]}, spark=spark, tensorboard=False,
+def start_gated_run(gate):
+    run = experiment.grid_search(gated, {"x": list(range(1, 9)), "gate": [gate]}, spark=spark, tensorboard=False,
                                  detach=True).run
-    say(run=run)
+    emit(run=run)
 
 for line in sys.stdin:
     answer = {}
@@ -72,7 +72,7 @@ for line in sys.stdin:
 
 
 class Notebook:
-    """A program that runs what it is given, and says what that says."""
+    """A process that executes cells, and returns what they emit."""
 
     def __init__(self, yard: Yard, env: dict[str, str], python: str = sys.executable, head: str = SPARK) -> None:
         self.errors = yard.project / "notebook.err"
@@ -89,7 +89,7 @@ class Notebook:
         self.process.stdin.flush()
 
     def end(self) -> dict[str, Any]:
-        """What the cell has said; what it has shown is in `shown`."""
+        """Returns the values that the cell emitted; its standard output is in `shown`."""
         self.shown = ""
         late = threading.Timer(CELL_S, self.close)
         late.start()
@@ -97,8 +97,8 @@ class Notebook:
             answer = self.answer()
         finally:
             late.cancel()
-        assert answer is not None, f"the program has ended, or took too long: {self.shown[-2000:]}\n{self.complaints()}"
-        assert "raised" not in answer, f"{self.shown[-2000:]}\n{answer['raised']}\n{self.complaints()}"
+        assert answer is not None, f"the process has exited, or took too long: {self.shown[-2000:]}\n{self.stderr()}"
+        assert "raised" not in answer, f"{self.shown[-2000:]}\n{answer['raised']}\n{self.stderr()}"
         return answer
 
     def answer(self) -> dict[str, Any] | None:
@@ -109,15 +109,15 @@ class Notebook:
             self.shown += line
         return None
 
-    def say(self, code: str) -> dict[str, Any]:
+    def evaluate(self, code: str) -> dict[str, Any]:
         self.begin(code)
         return self.end()
 
-    def complaints(self) -> str:
+    def stderr(self) -> str:
         return self.errors.read_text(errors="replace")[-3000:]
 
     def kill(self) -> None:
-        """The Python process, and nobody else: what it leaves behind has to notice."""
+        """Kills only the Python process: what it leaves behind has to notice."""
         self.process.kill()
         self.process.wait()
 
@@ -129,7 +129,7 @@ class Notebook:
 
 
 class House:
-    """A project, a cluster, and the notebook that works there now."""
+    """A project, a cluster, and the notebook that currently uses them."""
 
     def __init__(self, yard: Yard, cluster: dict[str, Any], part: str = "spark") -> None:
         self.yard, self.part, self.mark = yard, part, f"TEST_CLUSTER={cluster['state']}/{part}"
@@ -141,9 +141,9 @@ class House:
         return self.notebook
 
     def close(self) -> None:
-        """Agents end with their sessions."""
+        """Agents exit with their sessions."""
         self.notebook.close()
-        wait_for(lambda: not self.agents(), "agents end with their sessions")
+        wait_for(lambda: not self.agents(), "agents exit with their sessions")
 
     def on_cluster(self, pattern: str) -> list[int]:
         return [pid for pid, command in pids_with(self.mark).items() if re.search(pattern, command)]
@@ -155,24 +155,24 @@ class House:
         return self.on_cluster(r"CoarseGrainedExecutorBackend")
 
     def count(self, run: int, state: str) -> int:
-        """Of attempts."""
+        """Number of attempts in this state."""
         return sum(a["state"] == state for a in self.yard.attempts(run))
 
     def notes(self, run: int) -> str:
         rows = self.yard.rows("SELECT text FROM notes WHERE run = ? ORDER BY seq", run)
         return "\n".join(row["text"] for row in rows)
 
-    def begin_patient(self, gate: str) -> int:
-        """Eight trials, of which two are done, and four run until the gate is opened."""
-        run = int(self.notebook.say(f"begin_patient({str(self.yard.project / gate)!r})")["run"])
-        self.wait_patient(run)
+    def start_gated_run(self, gate: str) -> int:
+        """Starts eight trials: two finish at once, and four of the others run until the gate opens."""
+        run = int(self.notebook.evaluate(f"start_gated_run({str(self.yard.project / gate)!r})")["run"])
+        self.wait_for_gated_run(run)
         return run
 
-    def wait_patient(self, run: int) -> None:
-        wait_for(lambda: self.count(run, "done") == 2 and self.count(run, "running") == 4, "two are done, four run")
+    def wait_for_gated_run(self, run: int) -> None:
+        wait_for(lambda: self.count(run, "done") == 2 and self.count(run, "running") == 4, "two trials are done, four are running")
 
-    def check_patient(self, run: int, lost: int) -> None:
-        """No trial that was done was lost or tried again, and nobody else's than the `lost` ones were."""
+    def check_gated_run(self, run: int, lost: int) -> None:
+        """No finished trial was lost or retried, and no other trial than the `lost` ones."""
         assert [t["state"] for t in self.yard.trials(run)] == ["done"] * 8, self.yard.trials(run)
         attempts = self.yard.attempts(run)
         assert [a["state"] for a in attempts if a["trial"] <= 2] == ["done"] * 2, attempts
@@ -183,7 +183,7 @@ class House:
 def houses(cluster: dict[str, Any], part: str, folder: Path, **settings: str) -> Iterator[House]:
     """One with a session of two executors."""
     with opened(cluster, part, folder) as house:
-        house.notebook.say(f"""
+        house.notebook.evaluate(f"""
             spark = session(**{dict(executor_instances="2", executor_memory="512m") | settings})
             sc = spark.sparkContext
         """)
@@ -192,6 +192,6 @@ def houses(cluster: dict[str, Any], part: str, folder: Path, **settings: str) ->
 
 @contextmanager
 def opened(cluster: dict[str, Any], part: str, folder: Path) -> Iterator[House]:
-    """At the end nothing of it is left."""
+    """Nothing of it is left at the end."""
     with yard_in(folder) as yard, closing(House(yard, cluster, part)) as house:
         yield house

@@ -19,7 +19,7 @@ TYPES = [tf.uint8, tf.int8, tf.uint16, tf.int16, tf.uint32, tf.int32, tf.uint64,
 
 
 def both(fn: Callable[..., Any], *args: Any) -> list[Any]:
-    """What a function returns eagerly, and as a tf.function."""
+    """The results of a function, eagerly and as a tf.function."""
     return [fn(*args), tf.function(fn)(*args)]
 
 
@@ -35,15 +35,15 @@ def raises(kind: type[Exception], fn: Callable[[], Any], *words: str) -> None:
     try:
         fn()
     except kind as error:
-        said = str(error)
-        assert all(re.search(word, said) for word in words), f"{words} not in: {said}"
+        output = str(error)
+        assert all(re.search(word, output) for word in words), f"{words} not in: {output}"
         return
     raise AssertionError(f"no {kind.__name__}")
 
 
-# ---- who is there ---------------------------------------------------------------------------
+# ---- ranks and sizes ------------------------------------------------------------------------
 
-def test_ranks_know_who_they_are() -> None:
+def test_rank_and_size() -> None:
     assert SIZE == 3 and hvd.local_size() == 3 and hvd.local_rank() == RANK
     assert (hvd.cross_rank(), hvd.cross_size(), hvd.is_homogeneous()) == (0, 1, True)
     for size, rank, local_size, local_rank in both(
@@ -62,12 +62,12 @@ def test_allreduce_reduces_every_type() -> None:
         assert got.numpy().tolist() == [True, False]
 
 
-def test_allreduce_knows_every_reduction() -> None:
+def test_allreduce_supports_every_reduction() -> None:
     want = {hvd.Average: 2, hvd.Sum: 6, hvd.Min: 1, hvd.Max: 3, hvd.Product: 6}
     for op, value in want.items():
         for got in both(lambda: hvd.allreduce(tf.constant([1.0 + RANK]), op=op)):
             equal(got, [value])
-    equal(hvd.allreduce(np.array([1.0 + RANK])), [2])  # Average without op
+    equal(hvd.allreduce(np.array([1.0 + RANK])), [2])  # Average is the default
     equal(hvd.allreduce(1.0 + RANK, average=False), 6)
     raises(ValueError, lambda: hvd.allreduce(1.0, average=True, op=hvd.Sum), "only one")
     raises(ValueError, lambda: hvd.allreduce(1.0, op=17), "invalid reduction 17")
@@ -78,12 +78,12 @@ def test_adasum_of_equal_tensors_is_that_tensor() -> None:
         equal(got, [1, 2])
 
 
-def test_factors_scale_before_and_after() -> None:
+def test_prescale_and_postscale_factors() -> None:
     for got in both(lambda: hvd.allreduce(mine(), op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0)):
         equal(got, 1.5 * 6 * mine(0))
 
 
-def test_factors_of_float32_are_float32_as_horovods() -> None:
+def test_factors_are_float32_as_in_horovod() -> None:
     values = np.linspace(-7, 9, 1001, dtype=np.float32)
     x = values * np.float32(RANK + 1)
     total = np.sum([values * np.float32(rank + 1) * np.float32(0.1) for rank in range(3)], axis=0, dtype=np.float32)
@@ -91,16 +91,16 @@ def test_factors_of_float32_are_float32_as_horovods() -> None:
         assert got.numpy().tobytes() == (total * np.float32(0.7)).tobytes()
     total = np.sum([values * np.float32(rank + 1) for rank in range(3)], axis=0, dtype=np.float32)
     for got in both(lambda: hvd.allreduce(tf.constant(x), postscale_factor=0.7)):
-        assert got.numpy().tobytes() == (total * np.float32(0.7 / 3)).tobytes(), "an average divides the factor"
+        assert got.numpy().tobytes() == (total * np.float32(0.7 / 3)).tobytes(), "Average divides the factor"
 
 
-def test_fp16_halves_the_bytes_and_gives_the_type_back() -> None:
+def test_fp16_compression_restores_the_type() -> None:
     for got in both(lambda: hvd.allreduce(mine(), compression=hvd.Compression.fp16)):
         assert got.dtype == tf.float32
         equal(got, 2 * mine(0))
 
 
-def test_groups_of_mixed_types_come_back_in_order() -> None:
+def test_groups_of_mixed_types_keep_their_order() -> None:
     tensors = [mine(), tf.constant([RANK]), 2 * mine(), tf.cast(mine(), tf.float64)]
     for got in both(lambda: hvd.grouped_allreduce(tensors, op=hvd.Sum)):
         for each, want in zip(got, [6 * mine(0), [3], 12 * mine(0), 6 * mine(0)]):
@@ -119,16 +119,16 @@ def test_indexed_slices_are_gathered() -> None:
     raises(NotImplementedError, lambda: hvd.allreduce(tf.IndexedSlices([[1.0]], [0]), op=hvd.Max), "Sum and Average")
 
 
-# ---- the others -----------------------------------------------------------------------------
+# ---- other collectives ----------------------------------------------------------------------
 
-def test_allgather_takes_unequal_rows() -> None:
+def test_allgather_of_different_row_counts() -> None:
     for got in both(lambda: hvd.allgather(tf.fill([RANK, 2], RANK))):
         assert got.numpy().tolist() == [[1, 1], [2, 2], [2, 2]]
     for one, two in both(lambda: hvd.grouped_allgather([tf.fill([1], RANK), tf.fill([2], float(RANK))])):
         assert one.numpy().tolist() == [0, 1, 2] and two.numpy().tolist() == [0, 0, 1, 1, 2, 2]
 
 
-def test_broadcast_gives_the_roots() -> None:
+def test_broadcast_returns_the_values_of_the_root() -> None:
     for got in both(lambda: hvd.broadcast(mine(), 1)):
         equal(got, mine(1))
     variables = [tf.Variable(mine()), tf.Variable([RANK])]
@@ -138,7 +138,7 @@ def test_broadcast_gives_the_roots() -> None:
         assert variables[1].numpy().tolist() == [2]
 
 
-def test_alltoall_sends_each_its_rows() -> None:
+def test_alltoall_sends_each_rank_its_rows() -> None:
     for got in both(lambda: hvd.alltoall(tf.range(3) + 10 * RANK)):
         assert got.numpy().tolist() == [RANK, 10 + RANK, 20 + RANK]
     for got, received in both(lambda: hvd.alltoall(tf.range(6) + 10 * RANK, splits=[1, 2, 3])):
@@ -147,7 +147,7 @@ def test_alltoall_sends_each_its_rows() -> None:
         assert received.numpy().tolist() == [RANK + 1] * 3
 
 
-def test_reducescatter_gives_each_its_rows() -> None:
+def test_reducescatter_returns_the_rows_of_each_rank() -> None:
     for got in both(lambda: hvd.reducescatter(mine(), op=hvd.Sum)):
         equal(got, 6 * mine(0)[RANK : RANK + 1])
     for one, two in both(lambda: hvd.grouped_reducescatter([mine(), 2 * mine()])):
@@ -155,13 +155,13 @@ def test_reducescatter_gives_each_its_rows() -> None:
         equal(two, 4 * mine(0)[RANK : RANK + 1])
 
 
-def test_objects_travel() -> None:
+def test_objects_are_broadcast_and_gathered() -> None:
     assert hvd.broadcast_object({"from": RANK}, root_rank=2) == {"from": 2}
     assert hvd.broadcast_object_fn(root_rank=1)([RANK]) == [1]
     assert hvd.allgather_object("x" * RANK) == ["", "x", "xx"]
 
 
-def test_a_rank_that_joined_takes_part_with_zeros() -> None:
+def test_joined_rank_contributes_zeros() -> None:
     if RANK != 1:
         equal(hvd.allreduce(tf.constant([3.0]), op=hvd.Sum, name="while_one_has_joined"), [6])
     assert int(hvd.join()) in (0, 1, 2)
@@ -181,7 +181,7 @@ def gradient(fn: Callable[[tf.Tensor], tf.Tensor]) -> list[Any]:
     return both(of)
 
 
-def test_gradients_are_horovods() -> None:
+def test_gradients_are_those_of_horovod() -> None:
     ones = np.ones([3, 2])
     for got in gradient(lambda x: hvd.allreduce(x, op=hvd.Sum)):
         equal(got, 3 * ones)
@@ -201,7 +201,7 @@ def test_gradients_are_horovods() -> None:
 
 # ---- process sets ---------------------------------------------------------------------------
 
-def test_a_process_set_works_by_itself() -> None:
+def test_process_set_works_independently() -> None:
     some = hvd.add_process_set([0, 2])
     assert some.size() == 2 and some.included() == (RANK != 1) and some.ranks == [0, 2]
     for size, inside in both(lambda: (hvd.size_op(some.process_set_id),
@@ -230,9 +230,9 @@ def test_gradients_of_a_process_set_stay_in_it() -> None:
     equal(tape.gradient(loss, [variable])[0], [3 if RANK == 2 else 1.5])
 
 
-# ---- ranks that disagree --------------------------------------------------------------------
+# ---- mismatched ranks -----------------------------------------------------------------------
 
-def test_another_shape_is_an_error_that_names_tensor_and_ranks() -> None:
+def test_shape_mismatch_names_tensor_and_ranks() -> None:
     def reduce() -> Any:
         return hvd.allreduce(tf.ones([2 + (RANK == 1)]), name="of_two_shapes")
 
@@ -240,37 +240,37 @@ def test_another_shape_is_an_error_that_names_tensor_and_ranks() -> None:
     refused(tf.errors.FailedPreconditionError, tf.function(reduce), "of_two_shapes")
 
 
-def test_another_type_is_an_error_that_names_tensor_and_ranks() -> None:
+def test_type_mismatch_names_tensor_and_ranks() -> None:
     def reduce() -> Any:
         return hvd.allreduce(tf.ones([2], tf.float64 if RANK == 2 else tf.float32), name="of_two_types")
 
     refused(tf.errors.FailedPreconditionError, reduce, "of_two_types", "float64", "rank")
 
 
-def test_another_kind_or_root_is_an_error() -> None:
+def test_mismatched_collective_or_root_is_an_error() -> None:
     refused(tf.errors.FailedPreconditionError, lambda: hvd.broadcast(tf.ones([2]), RANK, name="of_three_roots"),
            "of_three_roots")
     refused(tf.errors.FailedPreconditionError, lambda: hvd.allreduce(
         tf.ones([2]), op=hvd.Sum if RANK else hvd.Max, name="of_two_ops"), "of_two_ops")
 
 
-def test_a_tensor_that_one_rank_has_not_is_an_error() -> None:
+def test_tensor_missing_on_one_rank_is_an_error() -> None:
     refused(tf.errors.FailedPreconditionError,
            lambda: hvd.allreduce(tf.ones([2]), name="of_rank_one" if RANK == 1 else "of_the_others"),
            "of_rank_one|of_the_others", "rank")
 
 
-def test_what_no_rank_can_do_is_invalid() -> None:
+def test_invalid_arguments_on_all_ranks() -> None:
     invalid = tf.errors.InvalidArgumentError
     raises(invalid, lambda: hvd.alltoall(tf.range(3), splits=[1, 1, 2]), "split")
     raises(invalid, lambda: hvd.alltoall(tf.range(4)), "4")
     for scalar in (hvd.allgather, hvd.alltoall, hvd.reducescatter):
         raises(invalid, lambda: scalar(tf.constant(1.0)), "scalar")
     raises(invalid, lambda: hvd.broadcast(tf.ones([2]), 7), "7")
-    equal(hvd.allreduce(tf.ones([2])), [1, 1])  # and on it goes
+    equal(hvd.allreduce(tf.ones([2])), [1, 1])  # the group still works
 
 
-def test_a_gradient_of_another_shape_names_the_variable() -> None:
+def test_mismatched_gradient_shape_names_the_variable() -> None:
     variables = [tf.Variable(tf.ones([2, 2]), name="first"), tf.Variable(tf.ones([2 + (RANK == 2)]), name="second")]
     with tf.GradientTape() as tape:
         loss = sum(tf.reduce_sum(v) for v in variables)
@@ -279,7 +279,7 @@ def test_a_gradient_of_another_shape_names_the_variable() -> None:
            r"ranks 0, 1: float32 \[2\]; rank 2: float32 \[3\]")
 
 
-def test_a_missing_gradient_names_the_variable() -> None:
+def test_missing_gradient_names_the_variable() -> None:
     variables = [tf.Variable([1.0], name="one"), tf.Variable([1.0], name="two")]
 
     @tf.function
@@ -291,12 +291,12 @@ def test_a_missing_gradient_names_the_variable() -> None:
     refused(tf.errors.FailedPreconditionError, step, "'two'", r"rank 1: no gradient", r"ranks 0, 2: float32 \[1\]")
 
 
-def test_a_gradient_that_goes_missing_later_names_the_variable() -> None:
+def test_gradient_that_disappears_later_names_the_variable() -> None:
     variables = [tf.Variable([1.0], name="stays"), tf.Variable([1.0], name="leaves")]
 
-    def step(both_of_them: bool) -> Any:
+    def step(use_both: bool) -> Any:
         with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(variables[0] + variables[1] if both_of_them else variables[0])
+            loss = tf.reduce_sum(variables[0] + variables[1] if use_both else variables[0])
         return hvd.DistributedGradientTape(tape).gradient(loss, variables)
 
     for _ in range(2):
@@ -306,7 +306,7 @@ def test_a_gradient_that_goes_missing_later_names_the_variable() -> None:
     equal(step(True)[1], [1])
 
 
-def test_variables_that_differ_are_named() -> None:
+def test_mismatched_variables_are_named() -> None:
     variables = [tf.Variable([1.0], name="same"), tf.Variable(tf.ones([1 + (RANK == 0)]), name="differs")]
     refused(tf.errors.FailedPreconditionError, lambda: hvd.broadcast_variables(variables, 0), "'differs'", "rank 0")
 
@@ -317,8 +317,8 @@ def reduced_gradients(variables: list[tf.Variable], used: list[tf.Variable]) -> 
     return hvd.DistributedGradientTape(tape).gradient(loss, variables)
 
 
-def test_a_compiled_step_whose_plan_differs_is_refused() -> None:
-    """By a shape, by a type, by a gradient, and by how many there are."""
+def test_compiled_step_with_a_mismatched_plan_is_refused() -> None:
+    """In a shape, a type, a missing gradient, and the number of gradients."""
     def variables(odd: bool, **how: Any) -> list[tf.Variable]:
         other = tf.ones(**{"shape": [2], **(how if odd else {})})
         return [tf.Variable(tf.ones([4]), name="same"), tf.Variable(other, name="odd")]
@@ -333,8 +333,8 @@ def test_a_compiled_step_whose_plan_differs_is_refused() -> None:
             lambda: tf.function(reduced_gradients)(*[some[: 1 + (RANK != 1)]] * 2), "'odd'", "rank 1: nothing")
 
 
-def test_a_compiled_step_whose_plan_differs_later_is_refused() -> None:
-    """One rank makes another plan while the others are in a step of the old one."""
+def test_compiled_step_whose_plan_changes_on_one_rank_is_refused() -> None:
+    """One rank builds a new plan while the others are in a step of the old one."""
     variables = [tf.Variable(tf.ones([4]), name="kept"), tf.Variable(tf.ones([2]), name="left")]
     optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.0))
 
@@ -351,7 +351,7 @@ def test_a_compiled_step_whose_plan_differs_later_is_refused() -> None:
     step(2)
 
 
-def test_a_graph_of_tensorflow_1_works() -> None:
+def test_tensorflow_1_graph() -> None:
     with tf.Graph().as_default():
         v = tf.compat.v1.get_variable("v", initializer=tf.ones([3]) * (RANK + 1.0))
         step = tf.compat.v1.train.get_or_create_global_step()
@@ -371,7 +371,7 @@ def test_a_graph_of_tensorflow_1_works() -> None:
             session.run(slow)
             equal(session.run(v), [1.6] * 3)
             assert session.run(step) == 3
-            session.run(delta)  # all ranks moved by the same: so do they together
+            session.run(delta)  # all ranks apply the same update, so they stay equal
             equal(session.run(v), [1.5] * 3)
             equal(session.run(total), [4.5] * 3)
 
@@ -380,8 +380,8 @@ def threads(count: int) -> Any:
     return tf.compat.v1.ConfigProto(inter_op_parallelism_threads=count, use_per_session_threads=True)
 
 
-def test_many_requests_of_a_graph_need_no_order_and_no_number_of_threads() -> None:
-    """Each rank has made its graph in another order, so TensorFlow starts them in another one."""
+def test_graph_requests_in_any_order_with_few_threads() -> None:
+    """Each rank has built its graph in another order, so TensorFlow starts the ops in another order."""
     order = [(RANK * 7 + i) % 20 for i in range(20)]
     for config in (None, threads(1), threads(2), threads(8)):
         with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
@@ -393,7 +393,7 @@ def test_many_requests_of_a_graph_need_no_order_and_no_number_of_threads() -> No
 
 
 def test_gradients_in_a_graph_are_reduced_on_all_ranks() -> None:
-    """TensorFlow leaves out what a rank's result does not depend on; those of the root do."""
+    """TensorFlow prunes what a rank's result does not depend on, but not the gradients of the root."""
     collectives: list[Callable[[tf.Tensor], tf.Tensor]] = [
         lambda x: hvd.broadcast(x, 1) * (RANK + 1.0), lambda x: hvd.allgather(x) * (RANK + 1.0),
         lambda x: hvd.allreduce(x) * (RANK + 1.0), lambda x: hvd.reducescatter(x, op=hvd.Sum)]
@@ -405,8 +405,8 @@ def test_gradients_in_a_graph_are_reduced_on_all_ranks() -> None:
             equal(session.run(slope), want)
 
 
-def test_a_graph_that_waits_for_what_another_rank_never_starts_is_refused() -> None:
-    """After a while in which nothing is started: other ops of the graph might have."""
+def test_graph_waiting_for_an_op_that_another_rank_never_starts_fails() -> None:
+    """After a while without any start: other ops of the graph might have been started."""
     name = "graph.of_rank_one" if RANK == 1 else "graph.of_the_others"
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         raises(tf.errors.FailedPreconditionError, lambda: session.run(hvd.allreduce(tf.ones([2]), name=name)),

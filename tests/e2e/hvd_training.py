@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On two ranks: trainings come out as they would in one process on the same global batch. See promises.py.
+"""On two ranks: trainings give the same result as in one process on the same global batch. See promises.py.
 
     python hvd_training.py FOLDER keras|tf_keras|tf.keras
 """
@@ -60,12 +60,12 @@ def alone(optimizer: Any, **given: Any) -> Any:
 
 
 def together(optimizer: Any, **given: Any) -> Any:
-    """On this rank's part of it."""
+    """On this rank's part of the data."""
     return fit(model(), optimizer, X[MY], Y[MY], BATCH // SIZE, **given)
 
 
 def close(a: Any, b: Any, rtol: float = 1e-4) -> None:
-    """To float rounding, and not because nothing was learned; and to the bit the same on all ranks."""
+    """Equal up to float rounding, not because nothing was learned; bitwise equal on all ranks."""
     start = model().get_weights()
     for mine, theirs, before in zip(a.get_weights(), b.get_weights(), start):
         np.testing.assert_allclose(mine, theirs, rtol=rtol, atol=1e-5)
@@ -85,7 +85,7 @@ def raises(kind: type[Exception], fn: Callable[[], Any], *words: str) -> None:
 
 # ---- the same as in one process -------------------------------------------------------------
 
-def test_fit_comes_out_as_in_one_process() -> None:
+def test_fit_equals_one_process() -> None:
     for name, optimizer in OPTIMIZERS.items():
         print(name, flush=True)
         made = together(hvd.DistributedOptimizer(optimizer()))
@@ -110,14 +110,14 @@ def loop(made: Any, wrap_tape: bool, optimizer: Any, in_graph: bool) -> Any:
     return made
 
 
-def test_a_loop_with_a_distributed_tape_comes_out_as_in_one_process() -> None:
+def test_custom_loop_with_a_distributed_tape_equals_one_process() -> None:
     for name in ("sgd", "momentum", "adam"):
         want = alone(OPTIMIZERS[name]())
         for in_graph in (False, True):
             close(want, loop(model(), True, OPTIMIZERS[name](), in_graph))
 
 
-def test_a_loop_with_a_distributed_optimizer_comes_out_as_in_one_process() -> None:
+def test_custom_loop_with_a_distributed_optimizer_equals_one_process() -> None:
     for name in ("sgd", "momentum", "adam"):
         want = alone(OPTIMIZERS[name]())
         for in_graph in (False, True):
@@ -138,9 +138,9 @@ def test_a_gradient_is_reduced_once() -> None:
         np.testing.assert_allclose(new, old - 0.3, rtol=1e-5, atol=1e-6)
 
 
-# ---- what the arguments do ------------------------------------------------------------------
+# ---- options --------------------------------------------------------------------------------
 
-def test_every_way_to_reduce_comes_out_the_same() -> None:
+def test_all_reduction_options_give_the_same_result() -> None:
     want = alone(keras.optimizers.SGD(0.1))
     variables = model().trainable_variables
     ways: list[dict[str, Any]] = [
@@ -157,14 +157,14 @@ def test_every_way_to_reduce_comes_out_the_same() -> None:
     raises(ValueError, lambda: hvd.DistributedOptimizer(hvd.DistributedOptimizer(keras.optimizers.SGD())), "already")
 
 
-def test_fit_comes_out_the_same_eagerly_and_by_several_steps_at_once() -> None:
+def test_fit_is_the_same_eagerly_and_with_several_steps_per_execution() -> None:
     want = alone(keras.optimizers.Adam(0.01))
     for way in ({"run_eagerly": True}, {"steps_per_execution": 3}):
         close(want, together(hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), **way))
 
 
-def test_passes_are_summed_before_they_are_reduced() -> None:
-    for optimizer in ("sgd", "momentum"):  # Adam counts passes, here as with Horovod
+def test_backward_passes_are_summed_before_the_reduction() -> None:
+    for optimizer in ("sgd", "momentum"):  # Adam counts backward passes, as with Horovod
         want = fit(model(), OPTIMIZERS[optimizer](), X, Y, 2 * BATCH)
         order = np.arange(len(X)).reshape(STEPS // 2, SIZE, BATCH)[:, RANK].reshape(-1)
         wrapped = hvd.DistributedOptimizer(OPTIMIZERS[optimizer](), backward_passes_per_step=2,
@@ -188,7 +188,7 @@ def test_local_layers_keep_their_gradients() -> None:
     assert tape.gradient(value, [x])[0].numpy().tolist() == [(RANK + 1) / 2]
 
 
-def test_sparse_gradients_of_an_embedding_come_out_as_in_one_process() -> None:
+def test_sparse_gradients_of_an_embedding_equal_one_process() -> None:
     words = data.integers(0, 20, (BATCH * STEPS, 4)) if RANK == 0 else None
     words = hvd.broadcast_object(words)
 
@@ -204,7 +204,7 @@ def test_sparse_gradients_of_an_embedding_come_out_as_in_one_process() -> None:
             np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
 
 
-def test_mixed_precision_scales_the_loss_on_all_ranks_alike() -> None:
+def test_mixed_precision_scales_the_loss_equally_on_all_ranks() -> None:
     keras.mixed_precision.set_global_policy("mixed_float16")
     try:
         bad = X[MY].copy()
@@ -220,7 +220,7 @@ def test_mixed_precision_scales_the_loss_on_all_ranks_alike() -> None:
         keras.mixed_precision.set_global_policy("float32")
 
 
-def test_batch_normalization_sees_all_batches() -> None:
+def test_sync_batch_normalization_uses_all_batches() -> None:
     def normalized(layer: Any, x: Any) -> tuple[Any, Any]:
         layer.build(x.shape)
         x = tf.constant(x)
@@ -248,11 +248,11 @@ def test_variables_are_broadcast() -> None:
         np.testing.assert_allclose(mine, start + 1)
     optimizer = together(hvd.DistributedOptimizer(keras.optimizers.Adam(0.01))).optimizer
     hvd.broadcast_variables(optimizer.variables, root_rank=0)
-    hvd.broadcast_variables(optimizer.variables(), root_rank=0)  # as programs for other Keras say it
+    hvd.broadcast_variables(optimizer.variables(), root_rank=0)  # as programs for older Keras do
     raises(RuntimeError, lambda: hvd.broadcast_global_variables(0), "eager")
 
 
-def test_a_saved_model_loads_without_hvd() -> None:
+def test_saved_model_loads_without_hvd() -> None:
     made = together(hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)))
     with tempfile.TemporaryDirectory() as folder:
         made.save(f"{folder}/model.keras")
@@ -261,14 +261,14 @@ def test_a_saved_model_loads_without_hvd() -> None:
     assert int(loaded.optimizer.iterations) == STEPS
 
 
-# ---- what goes wrong ------------------------------------------------------------------------
+# ---- errors ---------------------------------------------------------------------------------
 
-def test_xla_gets_a_sentence() -> None:
+def test_xla_is_refused_with_a_message() -> None:
     raises(Exception, lambda: together(hvd.DistributedOptimizer(keras.optimizers.SGD()), jit_compile=True),
            "cannot be compiled by XLA", "jit_compile=False")
 
 
-def test_models_that_differ_are_named() -> None:
+def test_mismatched_models_are_reported() -> None:
     keras.utils.set_random_seed(5)
     made = keras.Sequential([keras.layers.Dense(16 + RANK, name="wide"), keras.layers.Dense(CLASSES)])
     made.build((None, 8))
@@ -277,7 +277,7 @@ def test_models_that_differ_are_named() -> None:
            "wide/kernel", r"rank 0: float32 \[8, 16\]; rank 1: float32 \[8, 17\]")
 
 
-def test_a_frozen_layer_on_one_rank_is_named() -> None:
+def test_layer_frozen_on_one_rank_is_reported() -> None:
     made = model()
     made.layers[1].trainable = RANK == 0
     raises(tf.errors.FailedPreconditionError,

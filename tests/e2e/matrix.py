@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank that does everything with everything, and compares with NumPy.
+"""A rank that runs every collective with every type, and compares the results with NumPy.
 
-Numbers repeat after PERIOD, so that NumPy has only one period to reduce, and only once for all sizes; a prime, so
-that no two segments of a message look alike. Every rank knows what all of them give. Integers are of their whole
-range; floating-point numbers are small and whole where a result has to be exact, whoever adds first.
+Values repeat after PERIOD, so that NumPy reduces one period only, once for all sizes. It is a prime, so that no two
+segments of a message are equal. Every rank can compute the input of all ranks. Integers use their whole range;
+floating-point numbers are small integers where a result has to be exact in any order of additions.
 """
 
 import hashlib
@@ -25,11 +25,11 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 class Numbers:
-    """A period, over and over."""
+    """A period, repeated."""
 
     def __init__(self, period: np.ndarray, most: int = 0) -> None:
         self.period, self.dtype = period, period.dtype
-        self._step = MIB // period.nbytes * PERIOD  # so much is compared at a time: it stays in the cache
+        self._step = MIB // period.nbytes * PERIOD  # the number of elements compared at a time: they stay in the cache
         self._some = np.resize(period, max(self._step + 2 * PERIOD, most))
 
     def take(self, count: int, begin: int = 0) -> np.ndarray:
@@ -47,7 +47,7 @@ class Numbers:
 
 
 def check_rounded(got: np.ndarray, want: np.ndarray, count: int, what: str, size: float = 0) -> None:
-    """What is rounded on the way: near NumPy's in the first period, and the same bits in all others."""
+    """For results that are rounded: close to NumPy's in the first period, and the same bits in all others."""
     assert len(got) == count, f"{what}: {got.shape}"
     first = got[:PERIOD]
     check_near(first, want[: len(first)], what, size)
@@ -56,28 +56,28 @@ def check_rounded(got: np.ndarray, want: np.ndarray, count: int, what: str, size
 
 
 def check_near(got: np.ndarray, want: np.ndarray, what: str, size: float) -> None:
-    """`size`: of what was added up, where it may cancel out."""
-    far = ~(np.abs(got.astype(np.float64) - want) <= ROUGH[got.dtype.name] * (np.abs(want) + size))  # NaN is far, too
+    """`size`: magnitude of the terms, if they may cancel out."""
+    far = ~(np.abs(got.astype(np.float64) - want) <= ROUGH[got.dtype.name] * (np.abs(want) + size))  # also true for NaN
     assert not far.any(), f"{what}: {got[far][:5]}, not {want[far][:5]}, at {np.flatnonzero(far)[:5]}"
 
 
-# ---- what NumPy says ---------------------------------------------------------------------------
+# ---- NumPy's results ---------------------------------------------------------------------------
 
 
-def chance(rank: int, dtype: np.dtype) -> np.random.Generator:
+def random_values(rank: int, dtype: np.dtype) -> np.random.Generator:
     return np.random.default_rng([rank, *dtype.name.encode()])
 
 
 def given(rank: int, dtype: np.dtype) -> np.ndarray:
-    """A period of what rank `rank` has."""
-    random = chance(rank, dtype)
+    """A period of the input of rank `rank`."""
+    random = random_values(rank, dtype)
     if dtype.kind in "iu":
         return np.frombuffer(random.bytes(PERIOD * dtype.itemsize), dtype)
     return random.integers(2, size=PERIOD) > 0 if dtype == bool else random.choice([-2, -1, 1, 2], PERIOD).astype(dtype)
 
 
 def expected(op: str, all_: Sequence[np.ndarray]) -> np.ndarray:
-    """Integers wrap; an average of them is cut towards zero."""
+    """Integers wrap; their average is truncated towards zero."""
     dtype = all_[0].dtype
     ways: dict[str, np.ufunc] = {"min": np.minimum, "max": np.maximum, "product": np.multiply}
     way = ways.get(op, np.add)
@@ -89,7 +89,7 @@ def expected(op: str, all_: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def adasum_of(all_: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """A period of it; a number counts as often as it is there."""
+    """A period of the result; an element counts as often as it is repeated."""
     weight = count // PERIOD + (np.arange(PERIOD) < count % PERIOD)
 
     def kept(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -108,12 +108,12 @@ def adasum_of(all_: Sequence[np.ndarray], count: int) -> np.ndarray:
 
 
 def share(count: int, part: int, parts: int) -> tuple[int, int]:
-    """Where a part of so many rows begins, and how many it has: the first ones have one more."""
+    """Start and number of rows of a part; the first parts have one row more."""
     each, more = divmod(count, parts)
     return part * each + min(part, more), each + (part < more)
 
 
-# ---- what the ranks do ---------------------------------------------------------------------------
+# ---- the collectives under test ------------------------------------------------------------------
 
 
 class Case:
@@ -127,8 +127,8 @@ class Case:
         self.ops = [op for op in OPS if op != "average" or dtype != bool]
         self.results = {op: expected(op, self.periods) for op in self.ops}
         self.wanted = {op: Numbers(r) for op, r in self.results.items() if not (self.is_float and op == "average")}
-        self.real = [chance(r, dtype).normal(size=PERIOD).astype(dtype) for r in range(size)] if self.is_float else []
-        self.ahead = 1  # so many requests are on their way at once
+        self.real = [random_values(r, dtype).normal(size=PERIOD).astype(dtype) for r in range(size)] if self.is_float else []
+        self.ahead = 1  # number of requests in flight
         self.asked: deque[tuple[hvd.Handle, Callable[[Any], None]]] = deque()
 
     # ---- one request ----
@@ -152,7 +152,7 @@ class Case:
             check_rounded(got, np.roll(self.results[op], -begin), count, what)
 
     def check_pieces(self, got: np.ndarray, rows: list[int], begins: list[int], what: str) -> None:
-        """Rows of rank 0, from the one it began with, then those of rank 1 …"""
+        """Rows of rank 0, from its first one, then those of rank 1 …"""
         assert len(got) == sum(rows), f"{what}: {len(got)} rows"
         for r, end in enumerate(np.cumsum(rows)):
             self.all[r].check(got[end - rows[r] : end], rows[r], f"{what}, from rank {r}", begins[r])
@@ -179,13 +179,13 @@ class Case:
             self.ask(handle, lambda got, want=want: want.check(got, count, self.what("broadcast", count)))
 
     def allgather(self, count: int) -> None:
-        """Each rank has a row more than the one before."""
+        """Each rank has one row more than the one before."""
         rows = [count + r for r in range(self.size)]
         handle = hvd.allgather_async(self.all[self.rank].take(rows[self.rank]))
         self.ask(handle, lambda got: self.check_pieces(got, rows, [0] * self.size, self.what("allgather", count)))
 
     def alltoall(self, count: int) -> None:
-        """From rank r a share each, going round: the longer ones are not always for the same."""
+        """From rank r one share for each rank, rotated: the longer ones do not always go to the same rank."""
         splits = [[share(count, (r + to) % self.size, self.size)[1] for to in range(self.size)] for r in range(self.size)]
         rows = [splits[r][self.rank] for r in range(self.size)]
         begins = [sum(splits[r][: self.rank]) for r in range(self.size)]
@@ -208,7 +208,7 @@ class Case:
             self.check("sum", got, self.what("grouped reducescatter", count), begin, rows)
 
     def identical(self, count: int) -> None:
-        """Numbers whose sum depends on who adds first: the same bits on every rank, whenever it is done."""
+        """Values whose sum depends on the order: the same bits on every rank, at any time."""
         mine = np.resize(self.real[self.rank], count)
         first, again = (hvd.allreduce(mine, op=hvd.Sum) for _ in range(2))
         total = np.sum([period.astype(np.float64) for period in self.real], axis=0)
@@ -217,7 +217,7 @@ class Case:
         seen = hvd.allgather(np.frombuffer(b"".join(bits), np.uint8)).tobytes()
         assert seen == bits[0] * 2 * self.size, self.what("allreduce: other bits elsewhere, or again", count)
 
-    # ---- all of them ----
+    # ---- everything -----
 
     def each(self, count: int, ops: Sequence[str]) -> None:
         for op in ops:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A NameNode that answers whatever a test wants: a real one cannot be made to lie.
+"""A NameNode with arbitrary answers: a real one cannot be made to send invalid ones.
 
     with NameNode() as namenode:
         namenode.folders["/"] = [Entry(b"..", is_dir=True)]
         subprocess.run(["hopyard", "fs", "ls", namenode.url])
 
-It speaks Hadoop's RPC without authentication, and knows the few calls of a client that reads, or begins to append.
-Messages are written by hand: a protobuf of the project's would refuse to write what is wrong in them.
+It implements Hadoop's RPC without authentication, and the few calls of a client that reads or starts to append.
+Messages are encoded by hand: the project's protobuf code would refuse to encode invalid ones.
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 BLOCK = 1 << 20
-CONTEXT = -3  # the call by which a client says who it is, and which has no answer
+CONTEXT = -3  # the call in which a client identifies itself, which has no answer
 
 
 def varint(n: int) -> bytes:
@@ -29,7 +29,7 @@ def varint(n: int) -> bytes:
 
 
 def message(*fields: tuple[int, int | bytes | str | None]) -> bytes:
-    """Numbers as varints, all else by its length; None is left out."""
+    """Numbers as varints, everything else length-delimited; None is omitted."""
     out = b""
     for number, value in fields:
         if isinstance(value, int):
@@ -85,7 +85,7 @@ class Page:
 
 @dataclass
 class Blocks:
-    """What a file is said to consist of: its length, and (offset, length) of each block, which no DataNode has."""
+    """The alleged blocks of a file: its length, and (offset, length) of each block, which no DataNode has."""
 
     length: int
     blocks: list[tuple[int, int]] = field(default_factory=list)
@@ -104,7 +104,7 @@ def located(offset: int, length: int) -> bytes:
 
 
 class NameNode:
-    """`listing(path, after)` and `stat(path)` may be replaced; by default they look into `folders` and `files`."""
+    """`listing(path, after)` and `stat(path)` may be replaced; by default they use `folders` and `files`."""
 
     def __init__(self) -> None:
         self.folders: dict[str, list[Entry]] = {}
@@ -125,7 +125,7 @@ class NameNode:
         self.listener.close()
 
     def look(self, path: str) -> Entry | None:
-        """What is not a file is a folder, so that there is no end of them; only patterns are not there."""
+        """Everything that is not a file is a directory, so that they nest without end; only patterns do not exist."""
         return None if "*" in path else Entry(b"", is_dir=path not in self.files)
 
     def accept(self) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program that keeps promises: functions test_…, called one after the other on every rank of a training.
+"""Runs functions test_… one after the other on every rank of a training.
 
-An import of TensorFlow costs more than all of them, so many share one process; each rank writes what became
-of them into FOLDER/RANK.json, and pytest shows each as a test of its own.
+Importing TensorFlow takes longer than all of them, so many share one process. Each rank writes the results to
+FOLDER/RANK.json, and pytest reports each as a separate test.
 """
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 from typing import Any, Callable
 
-REFUSED_S = 2  # ranks that disagree hear of it within that time
+REFUSED_S = 2  # ranks with mismatched requests get an error within that time
 
 
 def names(program: Path) -> list[str]:
@@ -22,7 +22,7 @@ def names(program: Path) -> list[str]:
 
 
 def keep(module: dict[str, Any], rank: int) -> None:
-    """On this rank: what the ranks do together must go on after a promise is broken, so none ends the program."""
+    """On this rank. A failure does not end the program: the other ranks still take part in collectives."""
     kept = {}
     for name in names(Path(module["__file__"])):
         try:
@@ -35,23 +35,23 @@ def keep(module: dict[str, Any], rank: int) -> None:
 
 
 def refused(kind: type[Exception], call: Callable[[], Any], *words: str) -> None:
-    """On every rank: the call fails with these words, in time. The time begins when the last rank has called."""
-    import numpy as np  # pytest, which imports this, needs none
+    """On every rank: the call fails with these words, in time. The time starts when the last rank has called."""
+    import numpy as np  # pytest, which imports this module, does not need it
 
     import hopyard.collective as hvd
 
-    called, said = time.monotonic(), None
+    called, output = time.monotonic(), None
     try:
         call()
     except kind as error:
-        said = str(error)
+        output = str(error)
     took = time.monotonic() - hvd.allgather(np.array([called])).max()  # one machine has one such clock
-    assert said is not None, f"no {kind.__name__}"
-    assert all(re.search(word, said) for word in words), f"{words} not in: {said}"
-    assert took <= REFUSED_S, f"refused after {took:.2f} s: {said}"
+    assert output is not None, f"no {kind.__name__}"
+    assert all(re.search(word, output) for word in words), f"{words} not in: {output}"
+    assert took <= REFUSED_S, f"refused after {took:.2f} s: {output}"
 
 
 def broken(folder: Path, ranks: int, name: str) -> str:
-    """What a test says: nothing, or the tracebacks of the ranks where it failed."""
+    """Tracebacks of the ranks where a test failed, or an empty string."""
     each = {rank: json.loads(Path(folder, f"{rank}.json").read_text())[name] for rank in range(ranks)}
     return "\n".join(f"--- rank {rank}\n{text}" for rank, text in each.items() if text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank of a training that knows the rendezvous and no more: what ranks say to their agent, byte by byte.
+"""A rank of a training that implements only the rendezvous: its messages to the agent, byte by byte.
 
     python rank.py STEP …       each step is a verb: see `STEPS`
 """
@@ -19,7 +19,7 @@ HEADER = struct.Struct("<IBBHI")  # length, version, type, zero, stream
 MESSAGE = 6
 
 
-# ---- protobuf, as little as is needed ------------------------------------------------
+# ---- minimal protobuf ----------------------------------------------------------------
 
 def varint(n: int) -> bytes:
     out = b""
@@ -59,7 +59,7 @@ def fields(data: bytes) -> Iterator[tuple[int, Any]]:
             at += n
 
 
-# ---- the words ----------------------------------------------------------------------------
+# ---- messages -----------------------------------------------------------------------------
 
 class Member:
     def __init__(self, data: bytes) -> None:
@@ -91,7 +91,7 @@ class Refused(Exception):
 
 
 class Rank:
-    """One connection to the agent."""
+    """A connection to the agent."""
 
     def __init__(self, port: int = 4711, bell: str = "") -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -100,29 +100,29 @@ class Rank:
         self.data = b""
         self.generation = 0
 
-    def say(self, word: bytes, token: str = "") -> None:
+    def send(self, word: bytes, token: str = "") -> None:
         report = field(1, token or os.environ["HOPYARD_TAG"]) + field(6, word)
         self.socket.sendall(HEADER.pack(len(report), 1, MESSAGE, 0, 0) + report)
 
     def join(self) -> None:
-        self.say(field(3, field(1, "127.0.0.1") + field(2, self.port) + field(3, self.bell)))
+        self.send(field(3, field(1, "127.0.0.1") + field(2, self.port) + field(3, self.bell)))
 
     def leave(self) -> None:
-        self.say(field(8, 1))
+        self.send(field(8, 1))
 
     def note(self, text: str) -> None:
-        self.say(field(4, text))
+        self.send(field(4, text))
 
     def fail(self, why: str) -> None:
-        self.say(field(9, why))
+        self.send(field(9, why))
 
     def answer(self, seconds: float = 60) -> tuple[str, Any]:
-        """The next one: ("taken", None), ("roster", Roster), ("lost", Lost), ("outdated", None)."""
+        """The next message: ("taken", None), ("roster", Roster), ("lost", Lost), ("outdated", None)."""
         self.socket.settimeout(seconds)
         while len(self.data) < HEADER.size or len(self.data) < HEADER.size + HEADER.unpack_from(self.data)[0]:
             more = self.socket.recv(1 << 16)
             if not more:
-                raise EOFError("the agent has hung up")
+                raise EOFError("the agent closed the connection")
             self.data += more
         n = HEADER.size + HEADER.unpack_from(self.data)[0]
         body, self.data = dict(fields(self.data[HEADER.size:n])), self.data[n:]
@@ -146,7 +146,7 @@ class Rank:
                 raise SystemExit(f"lost: {body.why}")
 
 
-# ---- a program of steps ---------------------------------------------------------------------
+# ---- steps ----------------------------------------------------------------------------------
 
 class Program:
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class Program:
         return r
 
     def join(self) -> None:
-        """The same, and waits for all of this machine to have written to the memory they share."""
+        """The same, and waits until all ranks of this machine have written to their shared memory."""
         r = self.meet()
         if r.shared:
             with open(r.shared, "r+b") as f:
@@ -183,7 +183,7 @@ class Program:
         self.print("shared ok")
 
     def again(self) -> None:
-        """Joins as long as others are lost or come: what an elastic program does."""
+        """Joins again as long as ranks are lost or added: what an elastic program does."""
         while True:
             self.join()
             kind, body = self.rank.answer(120)
@@ -193,40 +193,40 @@ class Program:
             (self.folder / f"{kind}-{self.rank.generation}").touch()
 
     def lost(self) -> None:
-        """Waits for somebody to be lost, and fails with the sentence."""
+        """Waits for a lost rank, and fails with the message."""
         kind, body = self.rank.answer(120)
         while kind != "lost":
             kind, body = self.rank.answer(120)
-        self.print("heard:", body.why, "rank", body.rank, "generation", body.generation)
+        self.print("reported:", body.why, "rank", body.rank, "generation", body.generation)
         sys.exit(7)
 
     def leave(self) -> None:
         assert self.rank
         self.rank.leave()
         while self.rank.answer()[0] != "taken":
-            pass  # who is lost does not matter any more
+            pass  # which rank is lost does not matter any more
 
     def fail(self, why: str) -> None:
-        """It lives on, and cannot take part any more."""
+        """The process stays alive, but cannot take part any more."""
         assert self.rank
         self.rank.fail(why)
         self.until_taken()
 
-    def stranger(self) -> None:
-        """Speaks for others, and says what is no rank's to say."""
+    def impostor(self) -> None:
+        """Sends tokens of other ranks, and messages that no rank may send."""
         run, trial, attempt = os.environ["HOPYARD_TAG"].split(".")
         join = field(3, field(2, 1) + field(3, "bell"))
         for token, word in ((f"{run}.{trial}.{int(attempt) + 1}", join), (f"{run}.99.1", join), (f"{int(run) + 1}.{trial}.1", join),
                             ("", field(6, field(1, 1))), ("", field(7, 1)), ("", field(5, field(1, 9)))):
             other = Rank()
-            other.say(word, token)
+            other.send(word, token)
             try:
                 self.print("taken:", other.answer())
             except Refused as e:
                 self.print("refused:", e)
 
     def rejoin(self) -> None:
-        """Until nobody is lost for a while."""
+        """Until no rank is lost for a while."""
         assert self.rank
         kind, _ = self.rank.answer(120)
         while kind != "lost":
@@ -243,17 +243,17 @@ class Program:
         self.rank.until("taken")
 
     def count(self) -> None:
-        """How many attempts have left something in the checkpoint."""
+        """The number of attempts that have written to the checkpoint."""
         folder = Path(os.environ["HOPYARD_CHECKPOINT"])
         self.print("attempts so far:", len(list(folder.iterdir())))
         (folder / str(self.attempt)).touch()
 
     def child(self) -> None:
-        """Leaves somebody behind who does not end when he is asked to."""
-        ready, told = os.pipe()
+        """Leaves a child process that ignores SIGTERM."""
+        ready, notify = os.pipe()
         if os.fork() == 0:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            os.write(told, b"x")
+            os.write(notify, b"x")
             time.sleep(300)
         os.read(ready, 1)
 
@@ -281,15 +281,15 @@ class Program:
         self.rank.note(text)
 
     def wait(self, name: str) -> None:
-        """For a file in the run's folder that somebody touches."""
+        """Waits until a file appears in the run's directory."""
         while not (self.run / name).exists():
             time.sleep(0.01)
 
     def step(self, text: str) -> None:
         """`verb[:argument][@rank[.attempt]]`"""
-        text, _, who = text.partition("@")
+        text, _, target = text.partition("@")
         verb, _, argument = text.partition(":")
-        rank, _, attempt = who.partition(".")
+        rank, _, attempt = target.partition(".")
         if (rank and int(rank) != self.number) or (attempt and int(attempt) != self.attempt):
             return
         call: Callable[..., None] = getattr(self, verb)

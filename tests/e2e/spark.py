@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real clusters (tests/cluster/cluster.py), and small Python programs that run on them.
 
-The fixtures are conftest.py's: imported into two test files a session's fixture
-would be two.
+The fixtures are in conftest.py: a session fixture that two test files import
+would be two fixtures.
 """
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ import pytest
 from waiting import wait_for
 
 PROGRAM = Path(__file__).absolute().parents[1] / "cluster/cluster.py"
-# What Spark's executors on YARN want to be told; standalone workers know it already.
+# Spark's executors on YARN need this setting; standalone workers have it already.
 GPU_SCRIPT = {"spark.executor.resource.gpu.discoveryScript": PROGRAM.with_name("gpu.sh")}
 
 HEAD = """
 import json, os, sys, time
 from pyspark.sql import SparkSession
 
-def say(**words):
+def emit(**words):
     print(json.dumps(words), flush=True)
 
 spark = SparkSession.builder.getOrCreate()
@@ -38,32 +38,32 @@ sc = spark.sparkContext
 
 
 def control(action: str, part: str, state: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """`cluster.py start spark …`; a cluster that is started so outlives the tests if nobody stops it."""
+    """`cluster.py start spark …`; such a cluster outlives the tests unless it is stopped."""
     return subprocess.run([sys.executable, PROGRAM, action, part, "--state", state, *options], text=True,
                           stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
 
 
-def mend(part: str, cluster: dict[str, Any]) -> None:
-    """Starts again whatever a test has killed before."""
+def repair(part: str, cluster: dict[str, Any]) -> None:
+    """Restarts daemons that an earlier test has killed."""
     again = control("start", part, cluster["state"])
     assert again.returncode == 0, again.stderr
 
 
 @contextmanager
 def held(part: str, state: Path, *options: str) -> Iterator[dict[str, Any]]:
-    """cluster.json of a cluster that ends with this block, or with this process, however it ends."""
+    """cluster.json of a cluster that stops with this block, or with this process, however it ends."""
     command = [sys.executable, PROGRAM, "hold", part, "--state", state, *options]
     with subprocess.Popen(command, text=True, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT) as holder:
         assert holder.stdin and holder.stdout
         try:
-            said: list[str] = []
-            while "held\n" not in said:
-                said.append(holder.stdout.readline())
-                assert said[-1], "".join(said)
+            output: list[str] = []
+            while "held\n" not in output:
+                output.append(holder.stdout.readline())
+                assert output[-1], "".join(output)
             yield {**json.loads((state / "cluster.json").read_text()), "state": state}
         except BaseException:
-            holder.send_signal(signal.SIGTERM)  # it may still be starting, and not read
+            holder.send_signal(signal.SIGTERM)  # it may still be starting, without reading
             raise
         finally:
             holder.stdin.close()
@@ -71,7 +71,7 @@ def held(part: str, state: Path, *options: str) -> Iterator[dict[str, Any]]:
 
 
 def state_in(folder: Path) -> Path:
-    """Of a cluster that does not see all that is on this machine, as far as that can be had."""
+    """The state directory of a cluster that cannot see all of this machine's files, as far as possible."""
     if os.geteuid() == 0:
         (folder / "edge").mkdir()
     return folder
@@ -79,22 +79,22 @@ def state_in(folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """A standalone Spark: two workers with two cores, 2 GB and two made-up GPUs each."""
+    """A standalone Spark: two workers with two cores, 2 GB and two fake GPUs each."""
     with held("spark", state_in(tmp_path_factory.mktemp("spark"))) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def yarn_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """YARN over HDFS: two nodes with four cores, 4 GB and two made-up GPUs each."""
+    """YARN with HDFS: two nodes with four cores, 4 GB and two fake GPUs each."""
     with held("yarn", state_in(tmp_path_factory.mktemp("yarn"))) as cluster:
         yield cluster
 
 
 class Session:
-    """Python programs on a cluster, each with a SparkSession of its own: `spark`, and `sc`.
+    """Python programs on a cluster, each with its own SparkSession: `spark`, and `sc`.
 
-    `env` is what makes any program's `SparkSession.builder.getOrCreate()` come here.
+        With `env`, `SparkSession.builder.getOrCreate()` of any program connects to this cluster.
     """
 
     def __init__(self, part: str, cluster: dict[str, Any], folder: Path) -> None:
@@ -115,18 +115,18 @@ class Session:
         return self.started[-1]
 
     def errors(self) -> str:
-        """What the last program wrote to standard error."""
+        """Standard error of the last program."""
         return (self.folder / f"program{len(self.started)}.err").read_text(errors="replace")[-6000:]
 
-    def say(self, code: str, conf: dict[str, Any] | None = None) -> Any:
-        """What the program passes to `say`, its last words."""
+    def evaluate(self, code: str, conf: dict[str, Any] | None = None) -> Any:
+        """Returns what the program passes to `emit` last."""
         program = self.start(code, conf)
         out, _ = program.communicate(timeout=240)
         assert program.returncode == 0, f"{out[-4000:]}\n{self.errors()}"
         return json.loads(out.splitlines()[-1])
 
     def applications(self) -> list[str]:
-        """Those that the cluster still counts as running."""
+        """Applications that run according to the cluster."""
         if self.part == "spark":
             page, path = self.cluster["spark_page"], "/json/"
         else:
@@ -138,15 +138,15 @@ class Session:
     def end(self) -> None:
         for program in self.started:
             try:
-                os.killpg(program.pid, signal.SIGKILL)  # its JVM is in its group
+                os.killpg(program.pid, signal.SIGKILL)  # its JVM is in its process group
             except ProcessLookupError:
                 pass
             program.communicate()
 
 
 def sessions(part: str, cluster: dict[str, Any], folder: Path) -> Iterator[Session]:
-    """A session on a whole cluster, whatever a test has killed before; afterwards nothing of it runs there."""
-    mend(part, cluster)
+    """A session on a repaired cluster; afterwards none of its applications runs there."""
+    repair(part, cluster)
     session = Session(part, cluster, folder)
     try:
         yield session

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank that adds up arrays of many sizes until it is told to stop, or one of the others is gone.
+"""A rank that adds up arrays of many sizes until it is stopped, or another rank is lost.
 
     python steps.py FOLDER [STEPS]      writes FOLDER/ready-RANK after the first steps
 """
@@ -19,7 +19,7 @@ SIZES = [1, 100, 5000, 70000, 1 << 20]
 
 def main(folder: Path, steps: int) -> None:
     hvd.init()
-    same = random.Random(1)  # all ranks choose alike
+    same = random.Random(1)  # the same choice on all ranks
     for step in range(steps):
         size = same.choice(SIZES)
         total = hvd.allreduce(np.full(size, hvd.rank() + 1, np.float32), op=hvd.Sum)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trial that kills its agent is blamed, alone; an agent that is lost in another way is nobody's fault."""
+"""A trial that kills its agent is charged for it, alone; other losses of an agent are not charged to any trial."""
 from __future__ import annotations
 
 import json
@@ -14,7 +14,7 @@ import pytest
 from conftest import Yard, wait_for
 from hopyard import _hopyard
 
-LOSS, LOSSES_MAX = 2, 5  # HY_CHARGE_LOSS; of the driver
+LOSS, LOSSES_MAX = 2, 5  # HY_CHARGE_LOSS of the driver
 BLAMED = "its agent died 5 times while it ran, the last 3 times with nothing else on it, so the trial kills it"
 
 
@@ -29,8 +29,8 @@ def ran_alone(yard: Yard, attempt: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("sig", ["KILL", "TERM"])
-def test_a_trial_that_kills_its_agent_fails_alone(yard: Yard, sig: str) -> None:
-    """The others are where it strikes twice; from then on each has the agent to itself, and finishes there."""
+def test_trial_that_kills_its_agent_fails_alone(yard: Yard, sig: str) -> None:
+    """The others share its agent twice; from then on each runs alone on the agent, and finishes."""
     p = yard.run("run", "--grid", "x=1..6", "--parallel", 4, "--max", "v", "--", "sh", "-c",
                  f"[ {{x}} != 2 ] || kill -{sig} $PPID; sleep 0.5; echo v={{x}}", rc=1, timeout=100)
     trials = yard.trials()
@@ -44,19 +44,19 @@ def test_a_trial_that_kills_its_agent_fails_alone(yard: Yard, sig: str) -> None:
     assert "run alone on an agent from now on" in yard.run("show", 1).stdout
 
 
-def test_two_that_kill_their_agent_are_both_blamed_and_the_others_go_on(yard: Yard) -> None:
+def test_two_trials_that_kill_their_agent_are_both_charged_and_the_others_continue(yard: Yard) -> None:
     yard.run("run", "--grid", "x=1..5", "--parallel", 2, "--max", "v", "--", "sh", "-c",
              "[ {x} -gt 2 ] || kill -9 $PPID; echo v={x}", rc=1, timeout=100)
     assert [t["state"] for t in yard.trials()] == ["failed", "failed", "done", "done", "done"]
 
 
 def interrupt(yard: Yard) -> None:
-    """kill -9 of the driver; its agents end."""
+    """kill -9 of the driver; its agents exit."""
     os.kill(yard.process("driver"), signal.SIGKILL)
     yard.assert_nothing_left()
 
 
-def test_losses_are_kept_over_resume_and_an_interruption_is_none(yard: Yard) -> None:
+def test_losses_survive_resume_and_an_interruption_is_not_a_loss(yard: Yard) -> None:
     yard.run("run", "--detach", "--grid", "x=1,2", "--parallel", 2, "--max", "v", "--", "sh", "-c",
              "sleep 0.3; [ {x} = 2 ] || kill -9 $PPID; sleep 0.5; echo v={x}")
     for n in (1, 3):
@@ -72,30 +72,30 @@ def test_losses_are_kept_over_resume_and_an_interruption_is_none(yard: Yard) -> 
     assert all(a["message"] == "the driver was interrupted" for a in yard.attempts(1, 1) if a["charge"] != LOSS)
 
 
-def test_retries_are_kept_over_resume_until_the_trial_has_failed(yard: Yard) -> None:
+def test_retry_counts_survive_resume_until_the_trial_has_failed(yard: Yard) -> None:
     def failed() -> int:
-        """Others may have been lost or stopped in mid-run: they do not count."""
+        """Attempts that were lost or stopped do not count."""
         return [a["state"] for a in yard.attempts()].count("failed")
 
     failing = yard.project / "failing"
     failing.touch()
     yard.run("run", "--detach", "--retries", 2, "--", "sh", "-c", f"[ ! -e {failing} ]")
-    wait_for(lambda: yard.state() and failed() == 1, "the first has failed")
+    wait_for(lambda: yard.state() and failed() == 1, "the first trial has failed")
     interrupt(yard)
     yard.run("resume", 1, rc=1, timeout=100)
     assert failed() == 3, "two retries in all"
-    yard.run("resume", 1, "--detach")  # it had failed for good: two retries more
-    wait_for(lambda: failed() == 4, "it is tried once more")
+    yard.run("resume", 1, "--detach")  # it had failed for good: two more retries
+    wait_for(lambda: failed() == 4, "it is retried once more")
     yard.run("stop", 1)
     yard.run("resume", 1, rc=1, timeout=100)
     assert failed() == 6
 
 
-# ---- agents that others start ------------------------------------------------------------------
+# ---- supplied agents ---------------------------------------------------------------------------
 
 
 class Supplier:
-    """Starts a run's agents as a Spark session would, and reports their ends as `died` says."""
+    """Starts a run's agents as a Spark session would, and reports their ends as configured."""
 
     def __init__(self, yard: Yard, died: bool, slots: tuple[int, ...] = (2,)) -> None:
         self.yard, self.died, self.slots, self.ends = yard, died, slots, 0
@@ -131,8 +131,8 @@ def supplied(yard: Yard, *command: str, trials: int = 2, parallel: int = 2) -> s
     return yard.start("attach", started["run"])
 
 
-def test_executors_that_are_lost_again_and_again_fail_no_trial(yard: Yard) -> None:
-    """More often than a trial may kill its agent; and nobody has to run alone for it."""
+def test_repeatedly_lost_executors_fail_no_trial(yard: Yard) -> None:
+    """More often than a trial may kill its agent; and no trial has to run alone for it."""
     count = yard.project / "count"
     count.touch()
     strike = f"echo >>{count}; [ $(wc -l <{count}) -gt {LOSSES_MAX + 1} ] || kill -9 $PPID"
@@ -144,10 +144,10 @@ def test_executors_that_are_lost_again_and_again_fail_no_trial(yard: Yard) -> No
     assert supplier.ends == LOSSES_MAX + 1
     assert [a["state"] for a in yard.attempts(1, 1)] == ["lost"] * (LOSSES_MAX + 1) + ["done"]
     assert not any(a["charge"] for a in yard.attempts())
-    assert out.count("executor 1 was lost") + err.count("executor 1 was lost") >= LOSSES_MAX, "each loss is told"
+    assert out.count("executor 1 was lost") + err.count("executor 1 was lost") >= LOSSES_MAX, "each loss is reported"
 
 
-def test_a_trial_that_kills_its_agent_on_an_executor_that_lives_is_blamed(yard: Yard) -> None:
+def test_trial_that_kills_its_agent_on_a_live_executor_is_charged(yard: Yard) -> None:
     client = supplied(yard, "sh", "-c", "[ {x} = 2 ] || kill -9 $PPID; sleep 0.2")
     supplier = Supplier(yard, died=True)
     out, err = client.communicate(timeout=100)
@@ -174,7 +174,7 @@ def test_slots_are_used_while_a_trial_waits_to_run_alone(yard: Yard) -> None:
     wait_for(lambda: len(charged(yard, 1, LOSS)) == 2, "the agent of the first has died twice")
     (gates / "2").touch()
     (gates / "4").touch()
-    wait_for(lambda: [t["number"] for t in yard.trials() if t["state"] == "done"] == [2, 4, 6, 7, 8], "the others go on")
+    wait_for(lambda: [t["number"] for t in yard.trials() if t["state"] == "done"] == [2, 4, 6, 7, 8], "the others continue")
     assert len(yard.attempts(1, 1)) == 2, "no agent was free"
     (gates / "3").touch()
     (gates / "5").touch()
@@ -187,7 +187,7 @@ def test_slots_are_used_while_a_trial_waits_to_run_alone(yard: Yard) -> None:
 # ---- functions and trainings --------------------------------------------------------------------
 
 
-def test_a_function_that_kills_its_agent_fails_alone(yard: Yard) -> None:
+def test_function_that_kills_its_agent_fails_alone(yard: Yard) -> None:
     """Forked from a warm process: its parent is the agent as well."""
     script = Path(yard.project, "search.py")
     script.write_text(
@@ -207,7 +207,7 @@ def test_a_function_that_kills_its_agent_fails_alone(yard: Yard) -> None:
     assert BLAMED in yard.trials()[1]["message"]
 
 
-def test_a_training_whose_rank_kills_its_agent_fails_and_keeps_count_over_resume(yard: Yard) -> None:
+def test_training_whose_rank_kills_its_agent_fails_and_keeps_its_count_over_resume(yard: Yard) -> None:
     yard.run("train", "--detach", "-np", 2, "--", "sh", "-c", "sleep 0.3; kill -9 $PPID; sleep 5")
     wait_for(lambda: yard.state() and len(charged(yard, 1, LOSS)) >= 2 and yard.attempts(1, 1)[-1]["state"] == "running",
              "the agent has died twice")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of a run with a long history: they read it themselves, and cost the driver next to nothing."""
+"""Clients of a run with a long history: they read it from the store, at little cost for the driver."""
 from __future__ import annotations
 
 import json
@@ -20,26 +20,26 @@ MESSAGE = 6
 
 
 class Watcher:
-    """A client that speaks to the driver's socket itself."""
+    """A client that uses the driver's socket directly."""
 
     def __init__(self, yard: Yard) -> None:
         path = wait_for(lambda: next(yard.runtime.rglob("*-1.sock"), None), "the driver listens")
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.connect(str(path))  # without a limit: with one, a driver that has yet to accept others is an error
+        self.socket.connect(str(path))  # without a timeout: with one, connect fails while the driver's backlog is full
         self.socket.settimeout(60)
 
     def watch(self) -> None:
         self.socket.sendall(struct.pack("<IBBHI", len(WATCH), 1, MESSAGE, 0, 0) + WATCH)
 
     def bytes(self, n: int) -> bytes:
-        """Fewer at the driver's end."""
+        """Fewer at the end of the connection."""
         got = b""
         while len(got) < n and (piece := self.socket.recv(n - len(got))):
             got += piece
         return got
 
     def update(self) -> bytes | None:
-        """The next one, as it was packed; None when the driver has hung up."""
+        """The next packed update; None after the driver has closed the connection."""
         head = self.bytes(12)
         return self.bytes(struct.unpack("<IBBHI", head)[0]) if head else None
 
@@ -48,7 +48,7 @@ class Watcher:
             yield update
 
     def waiting(self) -> int:
-        """Reads what was sent so far, without waiting for more; how much it was."""
+        """Reads what has arrived, without waiting for more; returns its size."""
         self.socket.setblocking(False)
         total = 0
         try:
@@ -60,7 +60,7 @@ class Watcher:
 
 
 def write_history(yard: Yard) -> None:
-    """Trials 3 to HISTORY have ended; they ended in the order of their numbers, the last one first."""
+    """Trials 3 to HISTORY have ended, in the reverse order of their numbers."""
     with closing(sqlite3.connect(yard.folder / "store.db", isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
         seq, = db.execute("SELECT max(max(asked_seq, ended_seq)) FROM trials").fetchone()
@@ -74,7 +74,7 @@ def write_history(yard: Yard) -> None:
 
 @contextmanager
 def long_run(yard: Yard) -> Iterator[None]:
-    """Run 1 goes on with a long history; two of its trials run, two are left. They end afterwards."""
+    """Run 1 continues with a long history; two of its trials run, two are left. They end afterwards."""
     gate = yard.project / "gate"
     yard.script("wait", f"while [ ! -e {gate} ]; do sleep 0.05; done")
     yard.run("run", "--detach", "--grid", f"i=1..{HISTORY + 2}", "--parallel", 2, "--", "./wait")
@@ -87,7 +87,7 @@ def long_run(yard: Yard) -> Iterator[None]:
     wait_for(lambda: yard.state() == "done", "the run ends")
 
 
-def test_an_update_is_small_however_many_trials_have_ended(yard: Yard) -> None:
+def test_updates_are_small_with_any_number_of_ended_trials(yard: Yard) -> None:
     with long_run(yard):
         client = Watcher(yard)
         client.watch()
@@ -97,7 +97,7 @@ def test_an_update_is_small_however_many_trials_have_ended(yard: Yard) -> None:
     assert rest and max(rest) < 1000, rest  # at the end of the run, too
 
 
-def test_a_client_reads_the_whole_history_and_each_trial_once(yard: Yard) -> None:
+def test_client_reads_the_whole_history_and_each_trial_once(yard: Yard) -> None:
     with long_run(yard):
         client = yard.start("attach", "1", "--json")
         assert client.stdout
@@ -111,7 +111,7 @@ def test_a_client_reads_the_whole_history_and_each_trial_once(yard: Yard) -> Non
     assert client.returncode == 0, err
 
 
-def test_a_client_that_comes_after_the_end_reads_the_same(yard: Yard) -> None:
+def test_client_that_attaches_after_the_end_reads_the_same(yard: Yard) -> None:
     with long_run(yard):
         pass
     numbers = [e["number"] for e in yard.events("attach", "1") if e["event"] == "trial"]
@@ -120,15 +120,15 @@ def test_a_client_that_comes_after_the_end_reads_the_same(yard: Yard) -> None:
 
 
 def assert_wal_is_reused(yard: Yard, client: subprocess.Popen[str]) -> None:
-    """While the client waits for its reader the store is written to, and no read of the client is in the way."""
-    wait_for(lambda: is_blocked(client.pid), "the client waits for its reader")
+    """While the client is blocked on its reader, the store is written to, and no read transaction is open."""
+    wait_for(lambda: is_blocked(client.pid), "the client is blocked on its reader")
     with closing(sqlite3.connect(yard.folder / "store.db", isolation_level=None, timeout=60)) as db:
         db.execute("UPDATE runs SET name = 'long' WHERE id = 1")
         busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         assert busy == 0
 
 
-def test_a_client_whose_output_is_not_read_does_not_keep_the_store_from_reusing_its_wal(yard: Yard) -> None:
+def test_blocked_client_does_not_prevent_wal_reuse(yard: Yard) -> None:
     with long_run(yard):
         clients = [yard.start("attach", "1", "--json")]
         assert_wal_is_reused(yard, clients[0])
@@ -140,33 +140,33 @@ def test_a_client_whose_output_is_not_read_does_not_keep_the_store_from_reusing_
 
 
 def is_blocked(pid: int) -> bool:
-    """In a write, which is system call 1."""
+    """In write(), which is system call 1."""
     with open(f"/proc/{pid}/syscall") as file:
         return file.read().split()[:2] == ["1", "0x1"]
 
 
-def test_a_client_that_does_not_read_gets_the_newest_update_and_no_backlog(yard: Yard) -> None:
+def test_slow_client_gets_the_newest_update_without_a_backlog(yard: Yard) -> None:
     long = "x" * 60_000
     yard.run("run", "--detach", "--grid", f"v=[\"{long}\"]", "--", "sleep", 1000)
     wait_for(lambda: yard.attempts(), "the trial runs")
     silent, other = Watcher(yard), Watcher(yard)
     silent.watch()
-    for _ in range(30):  # each makes the driver send an update to all
+    for _ in range(30):  # each makes the driver send an update to all clients
         other.watch()
         assert len(other.update() or b"") > len(long)
     total = silent.waiting()
     stop = yard.start("stop", "1")
     while piece := silent.socket.recv(1 << 20):
         total, last = total + len(piece), piece
-    assert b"stopped" in last  # the newest one came
+    assert b"stopped" in last  # the newest one arrived
     assert len(long) < total < 10 * len(long), total  # what the socket holds, and two more
     stop.communicate(timeout=60)
 
 
 @pytest.mark.slow
-def test_a_driver_takes_a_thousand_clients_and_says_so_to_the_next(yard: Yard) -> None:
+def test_driver_accepts_1000_clients_and_refuses_the_next_with_a_message(yard: Yard) -> None:
     yard.run("run", "--detach", "--", "sleep", 1000)
-    with open_files(2000):  # here; the driver raises its limit itself
+    with open_files(2000):  # this process only; the driver raises its own limit
         clients = [Watcher(yard) for _ in range(1000)]
         for client in clients:
             client.watch()
@@ -184,7 +184,7 @@ def test_a_driver_takes_a_thousand_clients_and_says_so_to_the_next(yard: Yard) -
             client.socket.close()
 
 
-def test_notes_of_an_earlier_driver_are_not_told_again(yard: Yard) -> None:
+def test_notes_of_an_earlier_driver_are_not_repeated(yard: Yard) -> None:
     gate = yard.project / "gate"
     yard.script("twice", f'[ "$HOPYARD_ATTEMPT" -gt 1 ] || exit 3\nwhile [ ! -e {gate} ]; do sleep 0.05; done')
     yard.run("run", "--detach", "--retries", 3, "--", "./twice")

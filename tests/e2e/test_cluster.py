@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clusters that other tests rely on: they work, keep their word on ports, and leave nothing behind.
+"""The clusters that other tests rely on: they work, use their ports, and leave nothing behind.
 
-JVMs start slowly: one cluster serves all tests here, and the last one stops it
-under programs that are still running.
+JVMs start slowly: one cluster serves all tests here, and the last test stops it
+while programs are still running.
 """
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ TASKS = """
         time.sleep(%(seconds)s)
         return {"executor": os.getppid(), "python": sys.executable, "gpus": context.resources()["gpu"].addresses}
 
-    say(master=sc.master, tasks=sc.parallelize(range(%(tasks)d), %(tasks)d).map(task).collect())
+    emit(master=sc.master, tasks=sc.parallelize(range(%(tasks)d), %(tasks)d).map(task).collect())
 """
 GPUS = {"spark.executor.resource.gpu.amount": 2, "spark.task.resource.gpu.amount": 1}
-# Tasks go out when all executors are there, or the first might take them all.
+# Tasks wait for all executors, or the first one might take all tasks.
 ALL_THERE = {"spark.scheduler.minRegisteredResourcesRatio": 1, "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s"}
 
 
@@ -44,7 +44,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
 
 @pytest.fixture(scope="module")
 def programs(cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Session]]:
-    """One for each part, which tells of its tasks and then keeps its executors busy."""
+    """One program per part, which reports its tasks and then keeps its executors busy."""
     found = {part: Session(part, cluster, tmp_path_factory.mktemp(part)) for part in ("spark", "yarn")}
     try:
         yield found
@@ -53,8 +53,8 @@ def programs(cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) 
             session.end()
 
 
-def tell(session: Session, tasks: int, conf: dict[str, Any]) -> dict[str, Any]:
-    """The first line of a program whose next tasks take their time."""
+def report(session: Session, tasks: int, conf: dict[str, Any]) -> dict[str, Any]:
+    """The first line of a program whose next tasks take long."""
     code = TASKS % {"tasks": tasks, "seconds": 0.2} + TASKS % {"tasks": tasks, "seconds": 600}
     program = session.start(code, {**conf, **ALL_THERE})
     assert program.stdout
@@ -69,7 +69,7 @@ def recorded(cluster: dict[str, Any], part: str) -> dict[str, int]:
 
 
 def processes() -> dict[int, tuple[int, int, int]]:
-    """Parent, session and time of birth of all that have not ended."""
+    """Parent, session and start time of all processes that have not ended."""
     found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -82,7 +82,7 @@ def processes() -> dict[int, tuple[int, int, int]]:
 
 
 def descendants(pids: set[int]) -> set[tuple[int, int]]:
-    """They and all below them, as (process id, time of birth)."""
+    """They and their descendants, as (process id, start time)."""
     known = processes()
     found, new = set[int](), pids
     while new:
@@ -91,26 +91,26 @@ def descendants(pids: set[int]) -> set[tuple[int, int]]:
     return {(pid, known[pid][2]) for pid in found}
 
 
-# ---- it works ----------------------------------------------------------------------------
+# ---- operation ---------------------------------------------------------------------------
 
 
 @pytest.mark.full
-def test_a_standalone_job_runs_on_both_workers_and_gets_gpus(cluster: dict[str, Any], programs: dict[str, Session]) -> None:
-    said = tell(programs["spark"], 4, {**GPUS, "spark.cores.max": 4})
-    assert said["master"] == cluster["spark"]
-    assert len({t["executor"] for t in said["tasks"]}) == 2
-    assert len({(t["executor"], *t["gpus"]) for t in said["tasks"]}) == 4, "a GPU was given twice"
-    assert {t["python"] for t in said["tasks"]} == {programs["spark"].env["PYSPARK_PYTHON"]}
+def test_standalone_job_runs_on_both_workers_and_gets_gpus(cluster: dict[str, Any], programs: dict[str, Session]) -> None:
+    output = report(programs["spark"], 4, {**GPUS, "spark.cores.max": 4})
+    assert output["master"] == cluster["spark"]
+    assert len({t["executor"] for t in output["tasks"]}) == 2
+    assert len({(t["executor"], *t["gpus"]) for t in output["tasks"]}) == 4, "a GPU was given twice"
+    assert {t["python"] for t in output["tasks"]} == {programs["spark"].env["PYSPARK_PYTHON"]}
 
 
 @pytest.mark.full
-def test_a_yarn_job_in_client_mode_runs_in_two_containers_with_staging_on_hdfs(
+def test_yarn_job_in_client_mode_runs_in_two_containers_with_staging_on_hdfs(
         cluster: dict[str, Any], programs: dict[str, Session]) -> None:
-    said = tell(programs["yarn"], 2, {**GPUS, **GPU_SCRIPT, "spark.task.resource.gpu.amount": 2})
-    assert said["master"] == "yarn"
-    assert len({t["executor"] for t in said["tasks"]}) == 2
-    assert all(len(t["gpus"]) == 2 for t in said["tasks"])
-    assert {t["python"] for t in said["tasks"]} == {programs["yarn"].env["PYSPARK_PYTHON"]}
+    output = report(programs["yarn"], 2, {**GPUS, **GPU_SCRIPT, "spark.task.resource.gpu.amount": 2})
+    assert output["master"] == "yarn"
+    assert len({t["executor"] for t in output["tasks"]}) == 2
+    assert all(len(t["gpus"]) == 2 for t in output["tasks"])
+    assert {t["python"] for t in output["tasks"]} == {programs["yarn"].env["PYSPARK_PYTHON"]}
     assert staged(cluster) == programs["yarn"].applications() != []
 
 
@@ -133,10 +133,10 @@ def test_starting_twice_changes_nothing(cluster: dict[str, Any]) -> None:
 
 
 @pytest.mark.full
-def test_start_brings_back_what_was_killed(cluster: dict[str, Any]) -> None:
+def test_start_restarts_killed_daemons(cluster: dict[str, Any]) -> None:
     before = recorded(cluster, "spark")
     os.kill(before["worker2"], signal.SIGKILL)
-    wait_for(lambda: before["worker2"] not in processes(), "the worker ends")
+    wait_for(lambda: before["worker2"] not in processes(), "the worker exits")
     status = control("status", "spark", cluster["state"])
     assert status.returncode == 3 and status.stdout.startswith("spark has lost worker2;")
     again = control("start", "spark", cluster["state"])
@@ -146,7 +146,7 @@ def test_start_brings_back_what_was_killed(cluster: dict[str, Any]) -> None:
     assert control("status", "spark", cluster["state"]).returncode == 0
 
 
-def test_a_taken_port_is_no_start_and_leaves_nothing(tmp_path: Path) -> None:
+def test_start_fails_on_a_used_port_and_leaves_nothing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         start = control("start", "spark", tmp_path, "--ports", str(port))
@@ -157,26 +157,26 @@ def test_a_taken_port_is_no_start_and_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "cluster.json").exists()
 
 
-def test_a_folder_of_somebody_else_is_not_cleared(tmp_path: Path) -> None:
-    mine = tmp_path / "spark/thesis.txt"
-    mine.parent.mkdir()
-    mine.write_text("years of work")
+def test_foreign_directory_is_not_cleared(tmp_path: Path) -> None:
+    document = tmp_path / "spark/thesis.txt"
+    document.parent.mkdir()
+    document.write_text("years of work")
     start = control("start", "spark", tmp_path)
     assert start.returncode == 1 and "is not a cluster's; choose another --state" in start.stderr
-    assert mine.read_text() == "years of work"
+    assert document.read_text() == "years of work"
 
 
 @pytest.mark.full
-def test_a_cluster_ends_with_the_process_that_holds_it(tmp_path: Path) -> None:
+def test_cluster_stops_with_the_process_that_holds_it(tmp_path: Path) -> None:
     code = f"import pathlib, spark\nwith spark.held('spark', pathlib.Path({str(tmp_path)!r})):\n    print(input())"
     with subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parent, stdin=subprocess.PIPE) as holder:
         wait_for((tmp_path / "cluster.json").exists, "the cluster starts")
         holder.kill()
     there = set(recorded({"state": tmp_path}, "spark").values())
-    wait_for(lambda: not there & {session for _, session, _ in processes().values()}, "the cluster ends")
+    wait_for(lambda: not there & {session for _, session, _ in processes().values()}, "the cluster stops")
 
 
-# ---- stop: the last, for the cluster is gone then --------------------------------------------
+# ---- stop: last, because the cluster is gone then --------------------------------------------
 
 
 @pytest.mark.full

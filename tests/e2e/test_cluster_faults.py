@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What breaks below a run on a real cluster: workers, nodes, containers, drivers, cables. Nothing that is done is lost.
+"""Failures below a run on a real cluster: workers, nodes, containers, drivers, cables. No finished trial is lost.
 
-A test says which trials are lost by whatever it breaks, and that no other was tried twice. What a run shows of it is
-checked where it is known for sure; Spark and YARN do not always say why they have lost somebody.
+A test knows which trials are lost by the failure, and checks that no other was retried. The messages of a run are
+checked where they are deterministic; Spark and YARN do not always report why an executor was lost.
 """
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from house import House, opened
 from spark import control, held
 
 TWO = {"executor_instances": "2", "executor_memory": "512m"}
-CONTAINERS = {**TWO, "executor_memoryOverhead": "700m", "executor_cores": "2"}  # 1212 MB, of which YARN makes 1280
+CONTAINERS = {**TWO, "executor_memoryOverhead": "700m", "executor_cores": "2"}  # 1212 MB, which YARN rounds up to 1280
 
 
 def begin_session(house: House, settings: dict[str, str]) -> None:
-    house.notebook.say(f"spark = session(**{settings}); sc = spark.sparkContext")
+    house.notebook.evaluate(f"spark = session(**{settings}); sc = spark.sparkContext")
 
 
 @contextmanager
 def breakable(part: str, cluster: dict[str, Any], folder: Path, settings: dict[str, str]) -> Iterator[House]:
-    """A house on a cluster that is whole again for those behind us."""
+    """A house on a cluster that is repaired for later tests."""
     try:
         with opened(cluster, part, folder) as house:
             begin_session(house, settings)
             yield house
             house.close()
-            wait_for(lambda: not house.executors(), "executors end with their session, also those that nobody watches")
+            wait_for(lambda: not house.executors(), "executors exit with their session, also unwatched ones")
     finally:
         again = control("start", part, cluster["state"])
         assert again.returncode == 0, again.stderr
@@ -68,7 +68,7 @@ def far() -> Iterator[Host]:
 
 @pytest.fixture(scope="module")
 def spread(far: Host, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """On a standalone Spark whose second worker is at the far end of a cable."""
+    """On a standalone Spark whose second worker is behind a cable."""
     folder = tmp_path_factory.mktemp("spread")
     where = ("--address", far.net.ip, "--away", str(far.sshd.pid), far.ip)
     with held("spark", folder / "spark", *where) as cluster, opened(cluster, "spark", folder) as house:
@@ -78,7 +78,7 @@ def spread(far: Host, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hous
 
 @pytest.fixture(autouse=True)
 def leave_no_run_behind(request: pytest.FixtureRequest) -> Iterator[None]:
-    """One that a failed test has left would keep the executors from those behind it."""
+    """A run that a failed test has left would occupy the executors of later tests."""
     yield
     for name in {"standalone", "yarn", "spread"} & set(request.fixturenames):
         yard = request.getfixturevalue(name).yard
@@ -87,9 +87,9 @@ def leave_no_run_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def finish(house: House, run: int, gate: str) -> str:
-    """Lets it end; its notes."""
+    """Opens the gate, waits for the end, and returns the notes."""
     (house.yard.project / gate).touch()
-    house.notebook.say(f"experiment.attach({run})")
+    house.notebook.evaluate(f"experiment.attach({run})")
     assert house.yard.state(run) == "done"
     return house.notes(run)
 
@@ -98,7 +98,7 @@ def finish(house: House, run: int, gate: str) -> str:
 
 
 def press_kill(page: str, job: int) -> None:
-    """As a browser does: with all fields of the form that is beside the job."""
+    """As a browser does: with all fields of the form next to the job."""
     with urllib.request.urlopen(f"{page}/jobs/", timeout=60) as answer:
         forms = re.findall(r'<form action="([^"]*/jobs/job/kill/)"(.*?)</form>', answer.read().decode(), re.DOTALL)
     for action, form in forms:
@@ -109,29 +109,29 @@ def press_kill(page: str, job: int) -> None:
     raise AssertionError(f"Spark's page has no form that kills job {job}: {forms}")
 
 
-def test_a_job_that_is_killed_on_sparks_page_shows_as_that(standalone: House) -> None:
-    run = standalone.begin_patient("page")
-    said = standalone.notebook.say(f"""
+def test_job_killed_on_the_spark_page_is_reported(standalone: House) -> None:
+    run = standalone.start_gated_run("page")
+    output = standalone.notebook.evaluate(f"""
         [job] = sc.statusTracker().getJobIdsForGroup("hopyard-run-{run}-agent-1")
-        say(page=sc.uiWebUrl, job=job)
+        emit(page=sc.uiWebUrl, job=job)
     """)
-    press_kill(said["page"], said["job"])
+    press_kill(output["page"], output["job"])
     wait_for(lambda: standalone.count(run, "lost") == 2, "the trials of its agent are lost")
-    standalone.wait_patient(run)
+    standalone.wait_for_gated_run(run)
     shown = finish(standalone, run, "page")
-    standalone.check_patient(run, lost=2)
-    assert re.search(rf"agent executor-\d+@\S+: Spark: Job {said['job']} cancelled killed via Web UI", shown), shown
+    standalone.check_gated_run(run, lost=2)
+    assert re.search(rf"agent executor-\d+@\S+: Spark: Job {output['job']} cancelled killed via Web UI", shown), shown
 
 
-def test_a_worker_that_is_killed_loses_only_what_ran_on_it(standalone: House) -> None:
-    """Nobody starts another executor now: the one that is left does all that is left."""
-    run = standalone.begin_patient("worker")
+def test_killed_worker_loses_only_its_trials(standalone: House) -> None:
+    """No other executor is started: the remaining one runs all remaining trials."""
+    run = standalone.start_gated_run("worker")
     worker, _ = standalone.on_cluster(r"deploy\.worker\.Worker")
     os.kill(worker, signal.SIGKILL)
     wait_for(lambda: standalone.count(run, "lost") == 2, "the trials of its executor are lost")
-    wait_for(lambda: len(standalone.executors()) == 1, "its executor has ended")
+    wait_for(lambda: len(standalone.executors()) == 1, "its executor has exited")
     shown = finish(standalone, run, "worker")
-    standalone.check_patient(run, lost=2)
+    standalone.check_gated_run(run, lost=2)
     assert re.search(r"agent executor-(\d+)@\S+: executor \1 on \S+ was lost: worker lost", shown), shown
 
 
@@ -148,15 +148,15 @@ def agent_of(trial: int) -> int:
     return trial
 
 
-def is_there(pid: int) -> bool:
+def exists(pid: int) -> bool:
     return os.path.exists(f"/proc/{pid}")
 
 
-def test_a_container_that_yarn_ends_for_its_memory_is_reported_in_its_words(yarn: House) -> None:
-    """Its agent would end the trial before that, and so is stopped. It wakes up when its parents are killed."""
+def test_container_killed_for_its_memory_is_reported_with_the_message_of_yarn(yarn: House) -> None:
+    """The agent would kill the trial earlier, so it is stopped. It continues when its parents are killed."""
     folder = yarn.yard.project / "growing"
     folder.mkdir()
-    run = yarn.notebook.say(f"""
+    run = yarn.notebook.evaluate(f"""
         def growing(x, folder):
             Path(folder, f"{{x}}.{{os.getpid()}}").touch()
             while not os.path.exists(f"{{folder}}/go"):
@@ -166,15 +166,15 @@ def test_a_container_that_yarn_ends_for_its_memory_is_reported_in_its_words(yarn
                 time.sleep(0.1)
             return x
 
-        say(run=experiment.grid_search(growing, {{"x": [1, 2, 3, 4], "folder": [{str(folder)!r}]}}, spark=spark,
+        emit(run=experiment.grid_search(growing, {{"x": [1, 2, 3, 4], "folder": [{str(folder)!r}]}}, spark=spark,
                                        tensorboard=False, detach=True).run)
     """)["run"]
-    [trial] = wait_for(lambda: len(list(folder.iterdir())) == 4 and list(folder.glob("1.*")), "all run")
+    [trial] = wait_for(lambda: len(list(folder.iterdir())) == 4 and list(folder.glob("1.*")), "all trials run")
     agent = agent_of(int(trial.suffix[1:]))
     os.kill(agent, signal.SIGSTOP)
     (folder / "go").touch()
-    wait_for(lambda: not is_there(agent), "YARN ends the container")
-    yarn.notebook.say(f"experiment.attach({run})")
+    wait_for(lambda: not exists(agent), "YARN kills the container")
+    yarn.notebook.evaluate(f"experiment.attach({run})")
     assert yarn.yard.state(run) == "done"
     assert [a["state"] for a in yarn.yard.attempts(run, trial=1)] == ["lost", "done"]
     assert sorted(a["trial"] for a in yarn.yard.attempts(run) if a["state"] == "done") == [1, 2, 3, 4]
@@ -182,17 +182,17 @@ def test_a_container_that_yarn_ends_for_its_memory_is_reported_in_its_words(yarn
     assert re.search(words, yarn.notes(run)), yarn.notes(run)
 
 
-def test_a_run_on_yarn_whose_driver_was_killed_goes_on_with_another_session(yarn: House) -> None:
-    run = yarn.begin_patient("driver")
+def test_run_on_yarn_is_resumed_in_another_session_after_its_driver_was_killed(yarn: House) -> None:
+    run = yarn.start_gated_run("driver")
     os.kill(yarn.yard.process("driver"), signal.SIGKILL)
     wait_for(lambda: not yarn.on_cluster(r"hopyard agent\b|-m hopyard\._trial"), "its agents and trials are gone")
     (yarn.yard.project / "driver").touch()
-    yarn.notebook.say("spark.stop()")
+    yarn.notebook.evaluate("spark.stop()")
     resume_on_another_session(yarn, run)
 
 
-def test_a_run_on_yarn_whose_process_was_killed_goes_on_with_another_one(yarn: House) -> None:
-    run = yarn.begin_patient("process")
+def test_run_on_yarn_is_resumed_by_another_process_after_its_process_was_killed(yarn: House) -> None:
+    run = yarn.start_gated_run("process")
     yarn.notebook.kill()
     wait_for(lambda: yarn.count(run, "lost") == 4, "its trials are lost")
     wait_for(lambda: not yarn.executors(), "its executors are gone")
@@ -203,13 +203,13 @@ def test_a_run_on_yarn_whose_process_was_killed_goes_on_with_another_one(yarn: H
 
 def resume_on_another_session(house: House, run: int) -> None:
     begin_session(house, CONTAINERS)
-    said = house.notebook.say(f"say(state=experiment.resume({run}, spark=spark, tensorboard=False).state)")
-    assert said["state"] == "done"
-    house.check_patient(run, lost=4)
+    output = house.notebook.evaluate(f"emit(state=experiment.resume({run}, spark=spark, tensorboard=False).state)")
+    assert output["state"] == "done"
+    house.check_gated_run(run, lost=4)
 
 
 def node_of(container: int) -> str:
-    """By whose folder it works in."""
+    """The node in whose directory it works."""
     found = re.search(r"/(nodemanager\d)/", os.readlink(f"/proc/{container}/cwd"))
     assert found
     return found[1]
@@ -220,37 +220,37 @@ def manager_of(house: House, node: str) -> int:
     return next(pid for pid in managers if f"DAEMON={node}".encode() in Path(f"/proc/{pid}/environ").read_bytes())
 
 
-def test_a_nodemanager_that_is_killed_loses_only_what_ran_on_its_node(yarn: House) -> None:
-    """Its containers live on, until the ResourceManager has given up the node and Spark is told."""
-    run = yarn.begin_patient("node")
+def test_killed_nodemanager_loses_only_the_trials_of_its_node(yarn: House) -> None:
+    """Its containers live on until the ResourceManager has given up the node and Spark is notified."""
+    run = yarn.start_gated_run("node")
     executors = {pid: node_of(pid) for pid in yarn.on_cluster(r"^\S*java .*YarnCoarseGrainedExecutorBackend")}
     [master] = yarn.on_cluster(r"^\S*java .*deploy\.yarn\.ExecutorLauncher")
-    # Who loses its application master loses all executors: Spark does that, not we.
+    # A lost application master takes all executors with it: that is Spark's behavior.
     node = next((node for node in executors.values() if node != node_of(master)), node_of(master))
     lost = [pid for pid in executors if node in (executors[pid], node_of(master))]
     os.kill(manager_of(yarn, node), signal.SIGKILL)
     wait_for(lambda: yarn.count(run, "lost") == 2 * len(lost), "the trials of its node are lost", 120)
-    wait_for(lambda: not any(map(is_there, lost)), "its executors are gone")
+    wait_for(lambda: not any(map(exists, lost)), "its executors are gone")
     finish(yarn, run, "node")
-    yarn.check_patient(run, lost=2 * len(lost))
+    yarn.check_gated_run(run, lost=2 * len(lost))
 
 
 # ---- a cable -----------------------------------------------------------------------------------------------------
 
 
 class Gated:
-    """A run of six trials, each of which ends when its gate is opened."""
+    """A run of six trials, each of which ends when its gate opens."""
 
     def __init__(self, house: House) -> None:
         self.house, self.gates = house, house.yard.project / "gates"
         self.gates.mkdir()
-        self.run = int(house.notebook.say(f"""
+        self.run = int(house.notebook.evaluate(f"""
             def gated(x, gates):
                 while not os.path.exists(f"{{gates}}/{{x}}"):
                     time.sleep(0.02)
                 return x
 
-            say(run=experiment.grid_search(gated, {{"x": list(range(1, 7)), "gates": [{str(self.gates)!r}]}}, spark=spark,
+            emit(run=experiment.grid_search(gated, {{"x": list(range(1, 7)), "gates": [{str(self.gates)!r}]}}, spark=spark,
                                            tensorboard=False, detach=True).run)
         """)["run"])
 
@@ -263,29 +263,29 @@ class Gated:
                 if a["state"] == state and (not host or a["host"] == host)]
 
 
-def test_an_agent_that_is_cut_off(spread: House, far: Host) -> None:
-    """For 5 s: nothing happens. For 60 s: it ends by its lease, its trials run elsewhere, and only there."""
+def test_agent_without_network(spread: House, far: Host) -> None:
+    """For 5 s: nothing happens. For 60 s: its lease expires, and its trials run elsewhere, and only there."""
     run = Gated(spread)
     wait_for(lambda: len(run.trials("running")) == 4 and len(run.trials("running", "far")) == 2, "two run on each host")
 
     far.cut()
     run.open(run.trials("running", "far")[:1])
-    time.sleep(5)  # how long the cable is out: less than the lease
-    far.mend()
-    wait_for(lambda: len(run.trials("done", "far")) == 1, "what ended meanwhile is heard")
-    wait_for(lambda: len(run.trials("running", "far")) == 2, "it gets another trial")
+    time.sleep(5)  # time without a cable: less than the lease
+    far.repair()
+    wait_for(lambda: len(run.trials("done", "far")) == 1, "the trial that ended meanwhile is reported")
+    wait_for(lambda: len(run.trials("running", "far")) == 2, "the agent gets another trial")
     assert not run.trials("lost")
 
     cut_off, since = run.trials("running", "far"), time.monotonic()
     far.cut()
-    wait_for(lambda: run.trials("lost") == cut_off, "it is given up")
-    assert not far.processes(r"hopyard agent\b|-m hopyard\._trial"), "it has ended everything before"
+    wait_for(lambda: run.trials("lost") == cut_off, "the agent is given up")
+    assert not far.processes(r"hopyard agent\b|-m hopyard\._trial"), "the agent has killed its trials before"
     run.open([t for t in range(1, 7) if t not in cut_off])
     wait_for(lambda: set(run.trials("running")) >= set(cut_off), "its trials run elsewhere")
-    time.sleep(max(0, since + 60 - time.monotonic()))  # how long the cable is out: Spark, too, may have given it up
-    far.mend()
+    time.sleep(max(0, since + 60 - time.monotonic()))  # time without a cable: Spark may have given it up, too
+    far.repair()
     run.open(cut_off)
-    spread.notebook.say(f"experiment.attach({run.run})")
+    spread.notebook.evaluate(f"experiment.attach({run.run})")
     assert spread.yard.state(run.run) == "done" and sorted(run.trials("done")) == list(range(1, 7))
     assert run.trials("lost") == cut_off
     shown = spread.notes(run.run)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HDFS clusters that other tests rely on, each by Hadoop's own client: they work, survive what tests do to them,
-and leave nothing behind."""
+"""The HDFS clusters that other tests rely on, with Hadoop's own client: they work, survive what tests do to them, and
+leave nothing behind."""
 from __future__ import annotations
 
 import json
@@ -29,7 +29,7 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.mark.full
-def test_a_killed_datanode_comes_back_with_its_blocks(hdfs: Hdfs, source: Path) -> None:
+def test_restarted_datanode_has_its_blocks(hdfs: Hdfs, source: Path) -> None:
     hdfs.shell("-D", "dfs.replication=3", "-put", "-f", source, "/killed")
     for datanode in hdfs.datanodes:
         assert sum(b.stat().st_size for b in datanode.blocks()) >= len(CONTENT)
@@ -41,20 +41,20 @@ def test_a_killed_datanode_comes_back_with_its_blocks(hdfs: Hdfs, source: Path) 
     assert second.pid != before[0] and second.address == before[1]
     for other in hdfs.datanodes[::2]:
         other.kill()
-    assert hdfs.shell("-cat", "/killed").out == CONTENT, "the one that came back has it all"
+    assert hdfs.shell("-cat", "/killed").out == CONTENT, "the restarted DataNode has all blocks"
 
 
 @pytest.mark.full
-def test_a_namenode_comes_back_with_its_files(hdfs: Hdfs, source: Path) -> None:
+def test_restarted_namenode_has_its_files(hdfs: Hdfs, source: Path) -> None:
     hdfs.shell("-put", "-f", source, "/back")
     hdfs.namenode.stop()
-    hdfs.mend()
+    hdfs.repair()
     hdfs.namenode.kill()
     hdfs.namenode.start()
     assert hdfs.shell("-cat", "/back").out == CONTENT
 
 
-def test_users_are_told_apart_and_permissions_hold(hdfs: Hdfs) -> None:
+def test_permissions_of_users_are_enforced(hdfs: Hdfs) -> None:
     hdfs.shell("-mkdir", "-p", "/alice")
     hdfs.shell("-chown", "alice", "/alice")
     hdfs.shell("-touchz", "/alice/hers", user="alice")
@@ -65,7 +65,7 @@ def test_users_are_told_apart_and_permissions_hold(hdfs: Hdfs) -> None:
 
 
 @pytest.mark.full
-def test_blocks_may_be_tiny_and_files_erasure_coded(hdfs: Hdfs, source: Path) -> None:
+def test_tiny_blocks_and_erasure_coded_files(hdfs: Hdfs, source: Path) -> None:
     hdfs.shell("-D", "dfs.blocksize=512", "-put", "-f", __file__, "/tiny")
     assert hdfs.shell("-stat", "%o", "/tiny").text == "512\n"
     hdfs.shell("-mkdir", "-p", "/coded")
@@ -79,7 +79,7 @@ def test_blocks_may_be_tiny_and_files_erasure_coded(hdfs: Hdfs, source: Path) ->
 
 
 @pytest.mark.full
-def test_the_other_namenode_takes_over_from_one_that_lives_and_from_one_that_is_dead(hdfs_ha: HdfsHa, source: Path) -> None:
+def test_failover_from_a_live_and_from_a_dead_namenode(hdfs_ha: HdfsHa, source: Path) -> None:
     assert hdfs_ha.url == "hdfs://yard"
     hdfs_ha.shell("-put", "-f", source, "/over")
     first = hdfs_ha.active
@@ -90,22 +90,22 @@ def test_the_other_namenode_takes_over_from_one_that_lives_and_from_one_that_is_
     second.kill()
     assert hdfs_ha.failover() == first
     assert hdfs_ha.shell("-cat", "/over").out == CONTENT
-    hdfs_ha.mend()
-    assert hdfs_ha.active == first, "who comes back stands by"
+    hdfs_ha.repair()
+    assert hdfs_ha.active == first, "the restarted NameNode is on standby"
 
 
 # ---- Kerberos --------------------------------------------------------------------------------------------------------
 
 
 def cat(hdfs: HdfsKerberos, env: dict[str, str], path: str, rc: int = 0) -> Answer:
-    """By a JVM that finds a configuration of its own before the cluster's."""
+    """In a JVM with its own configuration before the cluster's."""
     known = hdfs.cluster["hdfs-kerberos_env"]
     class_path = f"{env['HADOOP_CONF_DIR']}:{known['CLASSPATH']}"
     return run_class({**known, **env, "CLASSPATH": class_path}, "fs.FsShell", "-cat", path, rc=rc)
 
 
 @pytest.mark.full
-def test_who_has_a_ticket_or_a_token_comes_in_and_nobody_else(
+def test_access_needs_a_ticket_or_a_token(
         hdfs_kerberos: HdfsKerberos, source: Path, tmp_path: Path) -> None:
     hdfs_kerberos.shell("-mkdir", "-p", "/alice")
     hdfs_kerberos.shell("-chown", "alice", "/alice")
@@ -120,19 +120,19 @@ def test_who_has_a_ticket_or_a_token_comes_in_and_nobody_else(
 @pytest.mark.full
 @pytest.mark.full
 @pytest.mark.parametrize("protection", ["authentication", "integrity", "privacy"])
-def test_a_client_chooses_its_protection(hdfs_kerberos: HdfsKerberos, source: Path, protection: str) -> None:
+def test_client_chooses_its_protection(hdfs_kerberos: HdfsKerberos, source: Path, protection: str) -> None:
     hdfs_kerberos.shell("-put", "-f", source, "/protected")
     assert cat(hdfs_kerberos, hdfs_kerberos.env("bob", protection), "/protected").out == CONTENT
 
 
-# ---- its end ---------------------------------------------------------------------------------------------------------
+# ---- stop ------------------------------------------------------------------------------------------------------------
 
 OPTIONS = {Hdfs: ["--disk", "64"], HdfsHa: [], HdfsKerberos: ["--protection", "privacy", "--encrypt"]}
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", [Hdfs, *(pytest.param(kind, marks=pytest.mark.full) for kind in (HdfsHa, HdfsKerberos))])
-def test_all_of_it_ends_with_the_process_that_holds_it(kind: type[Hdfs], source: Path, tmp_path: Path) -> None:
+def test_cluster_stops_with_the_process_that_holds_it(kind: type[Hdfs], source: Path, tmp_path: Path) -> None:
     options = OPTIONS[kind] if os.geteuid() == 0 or kind is not Hdfs else []
     state = tmp_path / "state"
     code = f"import pathlib, spark\nwith spark.held({kind.part!r}, pathlib.Path({str(state)!r}), *{options}):\n    input()"
@@ -145,4 +145,4 @@ def test_all_of_it_ends_with_the_process_that_holds_it(kind: type[Hdfs], source:
             assert len(pids_with(f"TEST_CLUSTER={state / kind.part}")) >= len(cluster.daemons())
         finally:
             holder.kill()
-    wait_for(lambda: not pids_with(f"TEST_CLUSTER={state / kind.part}"), "the cluster ends")
+    wait_for(lambda: not pids_with(f"TEST_CLUSTER={state / kind.part}"), "the cluster stops")

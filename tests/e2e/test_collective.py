@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do together, with NumPy arrays and real processes: results, deaths, pauses."""
+"""Collectives on NumPy arrays with real processes: results, lost ranks, pauses."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from promises import broken, names
 HERE = Path(__file__).parent
 DISAGREEMENTS = HERE / "disagreements.py"
 DEATHS = 100
-HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # to touch new memory costs more than all that is done with it
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # touching new memory costs more than the collective itself
 
 
 def open_yard(folder: Path) -> Yard:
-    """With the program that was installed: what is tried here is what ranks do, many times over."""
+    """With the installed program: these tests are about ranks, with many repetitions."""
     folder.mkdir(exist_ok=True)
     return Yard(folder, RELEASE_BIN)
 
@@ -45,12 +45,12 @@ def fast(tmp_path: Path) -> Iterator[Yard]:
 
 
 @pytest.mark.parametrize("ranks", range(1, 9))
-def test_every_collective_of_every_type_and_size_is_what_numpy_says(fast: Yard, ranks: int) -> None:
+def test_every_collective_type_and_size_matches_numpy(fast: Yard, ranks: int) -> None:
     p = fast.run("train", "-np", ranks, "--", sys.executable, HERE / "matrix.py", env=HUGE_PAGES)
     assert p.stdout.count("all is well") == ranks
 
 
-def test_ranks_of_a_machine_with_many_addresses_find_each_other(fast: Yard) -> None:
+def test_ranks_on_a_machine_with_many_addresses_connect(fast: Yard) -> None:
     """A machine with containers has hundreds of addresses; an agent accepts 32 of a rank."""
     need_root("to make a network namespace")
     setup = "ip link set lo up; for i in $(seq 50); do ip address add 10.9.0.$i/32 dev lo; done; exec \"$@\""
@@ -59,16 +59,16 @@ def test_ranks_of_a_machine_with_many_addresses_find_each_other(fast: Yard) -> N
     p = subprocess.run(["unshare", "--net", "sh", "-c", setup, "sh", *train], env=fast.env, cwd=fast.project, text=True,
                        capture_output=True, timeout=120)
     assert p.returncode == 0, p.stdout + p.stderr
-    assert [said(fast, rank) for rank in range(2)] == ["[2. 2. 2.]\n"] * 2
+    assert [output_of(fast, rank) for rank in range(2)] == ["[2. 2. 2.]\n"] * 2
 
 
-def said(yard: Yard, rank: int) -> str:
+def output_of(yard: Yard, rank: int) -> str:
     path = yard.logdir() / f"rank={rank}" / "stdout"
     return path.read_text() if path.exists() else ""
 
 
 def pid_of(yard: Yard, rank: int) -> int:
-    """By what is in its environment."""
+    """From its environment."""
     mark = f"HOPYARD_TRIAL={rank + 1}\0".encode()
     [pid] = [pid for pid in yard.processes(r"steps\.py") if mark in Path(f"/proc/{pid}/environ").read_bytes()]
     return pid
@@ -76,29 +76,29 @@ def pid_of(yard: Yard, rank: int) -> int:
 
 def start_steps(yard: Yard, ranks: int, *steps: object) -> None:
     yard.run("train", "-np", ranks, "--detach", "--", sys.executable, HERE / "steps.py", yard.project, *steps)
-    wait_for(lambda: len(list(yard.project.glob("ready-*"))) == ranks, "not all ranks have begun", 120)
+    wait_for(lambda: len(list(yard.project.glob("ready-*"))) == ranks, "all ranks have started", 120)
 
 
 def kill_one(folder: Path, seed: int) -> str:
-    """One training, one death; what is wrong with how the others took it, or nothing."""
-    chance = random.Random(seed)
-    yard, victim = open_yard(folder), chance.randrange(3)
+    """One training with one killed rank; returns what the others did wrong, or nothing."""
+    rng = random.Random(seed)
+    yard, victim = open_yard(folder), rng.randrange(3)
     try:
         start_steps(yard, 3)
         pid = pid_of(yard, victim)
-        time.sleep(chance.random() * 0.05)  # any moment will do
+        time.sleep(rng.random() * 0.05)  # at any time
         killed = time.time()
         os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: yard.state() == "failed", "the run goes on")
+        wait_for(lambda: yard.state() == "failed", "the run continues")
         yard.wait_idle()
         for rank in {0, 1, 2} - {victim}:
-            word = re.search(r"^lost (\S+) (.*)$", said(yard, rank), re.M)
+            word = re.search(r"^lost (\S+) (.*)$", output_of(yard, rank), re.M)
             if not word:
-                return f"seed {seed}: rank {rank} said {said(yard, rank)!r}"
+                return f"seed {seed}: rank {rank} output {output_of(yard, rank)!r}"
             if f"rank {victim}" not in word[2] or "signal 9" not in word[2]:
-                return f"seed {seed}: rank {victim} was killed, but rank {rank} heard: {word[2]}"
+                return f"seed {seed}: rank {victim} was killed, but rank {rank} reported: {word[2]}"
             if float(word[1]) - killed > 2:
-                return f"seed {seed}: rank {rank} heard of it after {float(word[1]) - killed:.1f} s"
+                return f"seed {seed}: rank {rank} reported it after {float(word[1]) - killed:.1f} s"
         yard.assert_nothing_left()
         return ""
     finally:
@@ -107,7 +107,7 @@ def kill_one(folder: Path, seed: int) -> str:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_rank_killed_at_any_moment_is_named_to_the_others_within_two_seconds(tmp_path: Path) -> None:
+def test_rank_killed_at_any_time_is_reported_to_the_others_within_2_s(tmp_path: Path) -> None:
     memory = len(os.listdir("/dev/shm"))
     with ThreadPoolExecutor(2) as pool:
         wrong = [each for each in pool.map(lambda i: kill_one(tmp_path / str(i), i), range(DEATHS)) if each]
@@ -121,10 +121,10 @@ def pause_one(folder: Path, paused: int) -> None:
         start_steps(yard, 2, 1500)
         pid = pid_of(yard, paused)
         os.kill(pid, signal.SIGSTOP)
-        time.sleep(10)  # what is tested is that this long is not too long
+        time.sleep(10)  # this long must not be too long
         os.kill(pid, signal.SIGCONT)
-        wait_for(lambda: yard.state() == "done", "the run goes on", 200)
-        assert all("all steps done" in said(yard, rank) for rank in (0, 1))
+        wait_for(lambda: yard.state() == "done", "the run continues", 200)
+        assert all("all steps done" in output_of(yard, rank) for rank in (0, 1))
         other = yard.logdir() / f"rank={1 - paused}" / "stderr"
         assert re.search(rf"rank {paused}: no (?=.*numpy\.allreduce).*for 5 s", other.read_text())
         assert f"rank {paused}: no " in yard.driver_log() + yard.run("show", 1).stdout
@@ -134,8 +134,8 @@ def pause_one(folder: Path, paused: int) -> None:
         shutil.rmtree(yard.runtime, ignore_errors=True)
 
 
-def test_a_rank_that_is_paused_is_warned_about_and_work_goes_on(tmp_path: Path) -> None:
-    """The first one, which leads, and another: at the same time, since most of it is waiting."""
+def test_paused_rank_causes_a_warning_and_the_training_continues(tmp_path: Path) -> None:
+    """Rank 0 (the coordinator) and another one: at the same time, since most of the time is waiting."""
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda rank: pause_one(tmp_path / str(rank), rank), (0, 1)))
 
@@ -153,7 +153,7 @@ print("sum", hvd.allreduce(np.array(1.0), op=hvd.Sum))
 """
 
 
-def test_a_child_process_that_joins_is_refused_and_harms_nobody(fast: Yard) -> None:
+def test_child_process_that_joins_is_refused_without_side_effects(fast: Yard) -> None:
     p = fast.run("train", "-np", 2, "--", sys.executable, "-c", CHILD)
     assert "another process of this rank is in the group already" in p.stdout
     assert p.stdout.count("sum 2.0") == 2
@@ -173,8 +173,8 @@ def disagreements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("promise", names(DISAGREEMENTS))
-def test_ranks_that_disagree_are_told_within_two_seconds(disagreements: Path, promise: str) -> None:
-    assert not (said := broken(disagreements, 3, promise)), said
+def test_mismatched_ranks_get_an_error_within_2_s(disagreements: Path, promise: str) -> None:
+    assert not (output := broken(disagreements, 3, promise)), output
 
 
 # ---- ranks that leave -----------------------------------------------------------------------------
@@ -193,23 +193,23 @@ for step in range(1000):
 """
 
 
-@pytest.mark.parametrize(("ranks", "leaver"), [(2, 1), (2, 0), (3, 2), (3, 0)])
-def test_a_rank_that_exits_with_0_while_others_need_it_is_to_blame(yard: Yard, ranks: int, leaver: int) -> None:
+@pytest.mark.parametrize(("ranks", "leaving_rank"), [(2, 1), (2, 0), (3, 2), (3, 0)])
+def test_rank_that_exits_with_0_while_others_need_it_fails(yard: Yard, ranks: int, leaving_rank: int) -> None:
     (yard.project / "train.py").write_text(LEAVING)
-    p = yard.run("train", "-np", ranks, sys.executable, "train.py", leaver, rc=1)
+    p = yard.run("train", "-np", ranks, sys.executable, "train.py", leaving_rank, rc=1)
     why = yard.rows("SELECT message FROM runs")[0]["message"]
-    assert re.fullmatch(rf"rank {leaver} left the group \(its program ended or called shutdown\) while rank \d still "
+    assert re.fullmatch(rf"rank {leaving_rank} left the group \(its program ended or called shutdown\) while rank \d still "
                         "needed it", why), why
     assert why in p.stdout + p.stderr
     trials = yard.trials()
-    assert (trials[leaver]["state"], trials[leaver]["message"]) == (
+    assert (trials[leaving_rank]["state"], trials[leaving_rank]["message"]) == (
         "failed", "exit status 0, but the others still needed it")
     assert all(t["state"] == "stopped" and t["message"] == f"ended because {why}"
-               for rank, t in enumerate(trials) if rank != leaver), trials
+               for rank, t in enumerate(trials) if rank != leaving_rank), trials
 
 
 @pytest.mark.smoke
-def test_a_rank_that_fails_by_itself_is_not_excused_by_one_that_has_left(yard: Yard) -> None:
+def test_own_failure_of_a_rank_is_reported_after_another_has_left(yard: Yard) -> None:
     (yard.project / "train.py").write_text(LEAVING.split("for step")[0] + "sys.exit(3)\n")
     yard.run("train", "-np", 2, sys.executable, "train.py", 1, rc=1)
     why = yard.rows("SELECT message FROM runs")[0]["message"]
@@ -240,11 +240,11 @@ print(json.dumps({"rank": hvd.rank(), "tried": tried, "sizes": [one.size(), two.
 """
 
 
-def test_an_init_that_fails_leaves_nothing_behind(yard: Yard) -> None:
+def test_failed_init_leaves_nothing_behind(yard: Yard) -> None:
     (yard.project / "train.py").write_text(SETS)
     yard.run("train", "-np", 2, sys.executable, "train.py")
     for rank in range(2):
-        words = json.loads(said(yard, rank))
+        words = json.loads(output_of(yard, rank))
         assert [(t[1], set(t[2])) for t in words["tried"]] == [(False, {None})] * 4
         assert [t[0] for t in words["tried"][:3]] == ["ValueError"] * 3, words
         assert words["sizes"] == [1, 1] and words["ids"] == [1, 2] and words["gathered"] == [0, 1]
@@ -265,11 +265,11 @@ hvd.allreduce(np.ones(2), name="never")
 """
 
 
-def test_a_timeline_is_there_when_something_happens_and_valid_after_a_kill(yard: Yard) -> None:
+def test_timeline_is_written_immediately_and_valid_after_a_kill(yard: Yard) -> None:
     (yard.project / "train.py").write_text(STALLED)
     yard.run("train", "-np", 2, "--detach", "--timeline-filename", "trace.json", "--timeline-mark-cycles", sys.executable,
              "train.py")
-    wait_for(lambda: len(list(yard.project.glob("ready-*"))) == 2, "both have begun", 120)
+    wait_for(lambda: len(list(yard.project.glob("ready-*"))) == 2, "both ranks have started", 120)
 
     def rows(rank: int) -> list[str]:
         events = json.loads((yard.project / ("trace.rank-1.json" if rank else "trace.json")).read_text())
@@ -279,5 +279,5 @@ def test_a_timeline_is_there_when_something_happens_and_valid_after_a_kill(yard:
     for pid in yard.processes(r"train\.py$"):
         if b"HOPYARD_GROUP=1" in Path(f"/proc/{pid}/environ").read_bytes():
             os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: yard.state() == "failed", "the run goes on")
+    wait_for(lambda: yard.state() == "failed", "the run continues")
     assert len(rows(0)) == len(rows(1)) == 100

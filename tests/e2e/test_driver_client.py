@@ -23,13 +23,13 @@ def last_update(driver: _hopyard.Driver) -> dict:
     return event["update"]
 
 
-def test_updates_are_events_and_the_last_has_state_and_counts(yard: Yard) -> None:
+def test_updates_are_events_and_the_last_one_has_state_and_counts(yard: Yard) -> None:
     yard.run("run", "--detach", "--grid", "x=1..3", "--", "sleep", "0.3")
     driver = connect(yard)
     assert driver.watch()
     update = last_update(driver)
     assert (update["state"], update["done"], update["failed"], update["total"]) == ("done", 3, 0, 3)
-    assert driver.next(60) is None, "the driver has ended"
+    assert driver.next(60) is None, "the driver has exited"
     yard.wait_idle()
     assert driver.stop() is False, "nothing is left to stop"
     assert "socket" not in json.loads(yard.run("show", "--json").stdout)["run"]
@@ -50,7 +50,7 @@ def test_a_search_starts_one_program_besides_the_display(yard: Yard, lab: Lab) -
     calls = yard.runtime / "calls"
     program = yard.script("program", f'echo "$1" >>{calls}\nexec {yard.bin} "$@"\n')
     lab.env["HOPYARD_PROGRAM"] = str(program)
-    said = lab.say(f"""
+    output = lab.evaluate(f"""
         from hopyard._run import result
         result.PAGE = 2
         calls = lambda: open({str(calls)!r}).read().split()
@@ -60,25 +60,25 @@ def test_a_search_starts_one_program_besides_the_display(yard: Yard, lab: Lab) -
         states, first = (found.state, found.count("done")), calls()
         best, second = (found.best.params, found.best.metrics), calls()[len(first):]
         trials, third = [t.metric for t in found.trials], calls()[len(first) + len(second):]
-        say(states=states, first=first, best=best, second=second, trials=trials, third=third, notes=found.notes)
+        emit(states=states, first=first, best=best, second=second, trials=trials, third=third, notes=found.notes)
     """)
-    assert said["states"] == ["done", 5] and said["best"] == [{"x": 5}, {"metric": 5, "twice": 10}]
-    assert (said["first"], said["second"], said["third"]) == (["driver", "attach"], ["show"], ["show"] * 3)
-    assert said["trials"] == [1, 2, 3, 4, 5] and "is used as the metric" not in str(said["notes"])
+    assert output["states"] == ["done", 5] and output["best"] == [{"x": 5}, {"metric": 5, "twice": 10}]
+    assert (output["first"], output["second"], output["third"]) == (["driver", "attach"], ["show"], ["show"] * 3)
+    assert output["trials"] == [1, 2, 3, 4, 5] and "is used as the metric" not in str(output["notes"])
 
 
 def test_a_run_that_ends_before_it_is_connected_to_has_its_result(yard: Yard, lab: Lab) -> None:  # noqa: F811
-    said = lab.say("""
+    output = lab.evaluate("""
         from hopyard import _hopyard
         started = _hopyard.Driver.submit(os.environ["HOPYARD_PROGRAM"], "run", [("name", "short")], argv=["true"])
         while experiment.result(started.run).is_running:
             time.sleep(0.02)
-        say(run=started.run, result=experiment.attach(started.run).state, stopped=started.stop())
+        emit(run=started.run, result=experiment.attach(started.run).state, stopped=started.stop())
     """)
-    assert said == {"run": 1, "result": "done", "stopped": said["stopped"]}
+    assert output == {"run": 1, "result": "done", "stopped": output["stopped"]}
 
 
-def test_a_run_is_stopped(yard: Yard) -> None:
+def test_stop_of_a_run(yard: Yard) -> None:
     yard.run("run", "--detach", "--", "sleep", "1000")
     driver = connect(yard)
     driver.watch()
@@ -87,7 +87,7 @@ def test_a_run_is_stopped(yard: Yard) -> None:
     yard.wait_idle()
 
 
-def test_waiting_times_out_and_ends_when_it_is_closed(yard: Yard) -> None:
+def test_waiting_times_out_and_ends_on_close(yard: Yard) -> None:
     yard.run("run", "--detach", "--", "sleep", "1000")
     driver = connect(yard)
     with pytest.raises(TimeoutError):
@@ -96,7 +96,7 @@ def test_waiting_times_out_and_ends_when_it_is_closed(yard: Yard) -> None:
     waiting = threading.Thread(target=lambda: found.append(driver.next()))
     waiting.start()
     deadline = time.monotonic() + 20
-    while not found:  # one thread at a time may wait
+    while not found:  # only one thread may wait at a time
         try:
             driver.next(0)
         except TimeoutError:
@@ -112,13 +112,13 @@ def test_waiting_times_out_and_ends_when_it_is_closed(yard: Yard) -> None:
     yard.wait_idle()
 
 
-def test_no_driver_is_an_error(yard: Yard) -> None:
+def test_missing_driver_is_an_error(yard: Yard) -> None:
     with pytest.raises(hopyard.Error, match="cannot connect to"):
         _hopyard.Driver(str(yard.project / "none"))
 
 
 def test_waiting_for_a_cluster_starts_no_process(lab: Lab) -> None:  # noqa: F811
-    said = lab.say("""
+    output = lab.evaluate("""
         import time
         from hopyard import cluster
         from hopyard._run import program
@@ -127,12 +127,12 @@ def test_waiting_for_a_cluster_starts_no_process(lab: Lab) -> None:  # noqa: F81
             time.sleep(1)
 
         nodes = cluster.run(main_fun, workers=2, tensorboard=False)
-        program.call = program.command = None   # whatever starts the program
+        program.call = program.command = None   # the functions that start the program
         nodes.wait_for_nodes(120)
         running = nodes.is_running()
         import importlib
         importlib.reload(program)
         nodes.shutdown()
-        say(running=running)
+        emit(running=running)
     """)
-    assert said == {"running": True}
+    assert output == {"running": True}

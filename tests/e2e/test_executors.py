@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executors as they are found in the world: on folders that may not execute, with another Python, with an older glibc,
-with an environment that was sent along. What fits runs; what does not is a sentence with the executor in it."""
+"""Executors in various environments: noexec directories, another Python, an older glibc, a packed environment.
+Compatible ones run trials; for others the message names the executor."""
 from __future__ import annotations
 
 import json
@@ -25,17 +25,17 @@ HERE = re.escape(platform.node())
 
 
 def house_of(cluster: dict[str, Any], folder: Path, python: str, **settings: str) -> Iterator[House]:
-    """One whose executors have this Python."""
+    """One whose executors use this Python."""
     env = {**cluster["spark_env"], "PYSPARK_PYTHON": python}
     yield from houses({**cluster, "spark_env": env}, "spark", folder, **settings)
 
 
-# ---- a folder that may not execute ---------------------------------------------------------------------------
+# ---- noexec directories --------------------------------------------------------------------------------------
 
 
 @contextmanager
 def noexec(worker: int, folder: Path) -> Iterator[None]:
-    """An empty folder in the place of this one, as that process and its children see it."""
+    """Mounts an empty directory there, for that process and its children."""
     inside = ["nsenter", "--target", str(worker), "--mount"]
     subprocess.run([*inside, "mount", "-t", "tmpfs", "-o", "noexec", "hopyard-test", folder], check=True)
     try:
@@ -55,9 +55,9 @@ def noexec_house(spark_cluster: dict[str, Any], tmp_path: Path) -> Iterator[Hous
         yield from houses(spark_cluster, "spark", tmp_path)
 
 
-def test_where_no_folder_may_execute_all_runs_from_memory(noexec_house: House) -> None:
+def test_everything_runs_from_memory_if_all_directories_are_noexec(noexec_house: House) -> None:
     """Also for a second agent, which finds the links of the first."""
-    said = noexec_house.notebook.say("""
+    output = noexec_house.notebook.evaluate("""
         def training(base):
             import hopyard.collective as hvd, numpy
             from hopyard import _hopyard
@@ -65,25 +65,25 @@ def test_where_no_folder_may_execute_all_runs_from_memory(noexec_house: House) -
             total = hvd.allreduce(numpy.array([base + hvd.rank()], dtype="float64"), op=hvd.Sum)
             with open("/proc/self/maps") as maps:
                 extension = [line.split()[5] for line in maps if "_hopyard.abi3" in line][0]
-            with os.popen("hopyard --version") as version:  # what commands report by
-                said = version.read()
-            return float(total[0]), extension, bool(os.statvfs(hopyard.__file__).f_flag & os.ST_NOEXEC), said
+            with os.popen("hopyard --version") as version:  # the program that commands report with
+                output = version.read()
+            return float(total[0]), extension, bool(os.statvfs(hopyard.__file__).f_flag & os.ST_NOEXEC), output
 
-        say(ranks=allreduce.run(training, (1,), np=2, spark=spark, tensorboard=False))
+        emit(ranks=allreduce.run(training, (1,), np=2, spark=spark, tensorboard=False))
         result = experiment.grid_search(lambda x: x, {"x": [1, 2]}, spark=spark, tensorboard=False)
-        say(states=[t.state for t in result.trials])
+        emit(states=[t.state for t in result.trials])
     """)
-    for total, extension, is_noexec, version in said["ranks"]:
+    for total, extension, is_noexec, version in output["ranks"]:
         assert total == 3.0 and is_noexec and version.startswith("hopyard ")
         assert extension == "/memfd:_hopyard.abi3.so"
-    assert said["states"] == ["done", "done"]
+    assert output["states"] == ["done", "done"]
 
 
 # ---- another Python ------------------------------------------------------------------------------------------
 
 
 def another_python(folder: Path) -> str:
-    """Ours, but for the number that it gives for its version."""
+    """Ours, with another version number."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", folder], check=True)
     [libraries] = folder.glob("lib/python3*/site-packages")
     (libraries / "usercustomize.py").write_text(  # Debian's Python has a sitecustomize already
@@ -95,32 +95,32 @@ def another_python(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("which", ["other", "old"])
-def test_a_python_that_does_not_fit_is_named_with_the_executor(spark_cluster: dict[str, Any], tmp_path: Path,
-                                                               which: str) -> None:
+def test_incompatible_python_is_reported_with_the_executor(spark_cluster: dict[str, Any], tmp_path: Path,
+                                                           which: str) -> None:
     """Of another version, which Spark refuses; or Debian's PyPy, for which Spark's own modules may be too new."""
     python = another_python(tmp_path / "other") if which == "other" else "/usr/bin/pypy3"
     for house in house_of(spark_cluster, tmp_path, python):
-        said = house.notebook.say("""
-            say(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": [1]}, spark=spark, tensorboard=False)))
+        output = house.notebook.evaluate("""
+            emit(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": [1]}, spark=spark, tensorboard=False)))
         """)
         ours = f"3.{sys.version_info[1]}"
         why = f"is 3.{sys.version_info[1] - 1}, but this session's is {ours}"
         if which == "old":
             why = r"(cannot start Spark's worker: \w+: .+|is 3\.\d+, but this session's is \S+)"
         assert re.search(rf"executor \d+ on \S+: its Python {why}; set PYSPARK_PYTHON to a Python {re.escape(ours)} ",
-                         said["error"]), said["error"]
+                         output["error"]), output["error"]
 
 
-# ---- an environment that is sent along -----------------------------------------------------------------------
+# ---- packed environments -------------------------------------------------------------------------------------
 
 
 def packed(folder: Path, packer: str) -> Path:
-    """An environment with a module that nobody else has."""
+    """An environment with a module that is not installed elsewhere."""
     environment, archive = folder / "environment", folder / "environment.tar.gz"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     [libraries] = environment.glob("lib/python3*/site-packages")
     (libraries / "only_there.py").write_text("import sys\nWORD = 'from ' + sys.prefix\n")
-    if packer == "conda-pack":  # by these two it knows conda's environments, whose files conda lists or not
+    if packer == "conda-pack":  # these two identify a conda environment, whose files conda lists or not
         (environment / "conda-meta").mkdir()
         (environment / "conda-meta/history").touch()
     subprocess.run([Path(sys.executable).with_name(packer), "--prefix", environment, "--output", archive], check=True)
@@ -128,36 +128,36 @@ def packed(folder: Path, packer: str) -> Path:
 
 
 @pytest.mark.parametrize("packer", ["venv-pack", "conda-pack"])
-def test_an_environment_goes_along(spark_cluster: dict[str, Any], tmp_path: Path, packer: str) -> None:
-    """It has no hopyard, and its modules are those of the trials."""
+def test_packed_environment_is_used(spark_cluster: dict[str, Any], tmp_path: Path, packer: str) -> None:
+    """It has no hopyard, and trials use its modules."""
     archive = packed(tmp_path, packer)
     for house in house_of(spark_cluster, tmp_path, "./environment/bin/python", archives=f"{archive}#environment"):
-        said = house.notebook.say("""
+        output = house.notebook.evaluate("""
             def training(x):
                 import only_there
                 hopyard.report(step=1, m=x)
                 return {"m": x, "word": only_there.WORD, "hopyard": hopyard.__file__}
 
             result = experiment.grid_search(training, {"x": [1, 2]}, metric="m", spark=spark, tensorboard=False)
-            say(states=[t.state for t in result.trials], errors=[t.error for t in result.trials],
-                said=json.loads(Path(result.trials[0].logdir, "result.json").read_text()))
+            emit(states=[t.state for t in result.trials], errors=[t.error for t in result.trials],
+                output=json.loads(Path(result.trials[0].logdir, "result.json").read_text()))
         """)
-        assert said["states"] == ["done", "done"], said["errors"]
-        assert re.fullmatch("from /.*/environment", said["said"]["word"]) and "/.hopyard-" in said["said"]["hopyard"], said
+        assert output["states"] == ["done", "done"], output["errors"]
+        assert re.fullmatch("from /.*/environment", output["output"]["word"]) and "/.hopyard-" in output["output"]["hopyard"], output
 
 
-# ---- what does not fit ---------------------------------------------------------------------------------------
+# ---- incompatible executors ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def house(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """Two executors, a driver that others than this machine could reach, and all that Spark writes down or shows."""
+    """Two executors, a driver that is reachable from other machines, and all that Spark logs or shows."""
     folder = tmp_path_factory.mktemp("house")
     events = tmp_path_factory.mktemp("events")
     settings = {"driver_host": own_address(), "eventLog_enabled": "true", "eventLog_dir": events.as_uri(),
                 "eventLog_compress": "false"}
     for house in houses(spark_cluster, "spark", folder, **settings):
-        house.notebook.say("""
+        house.notebook.evaluate("""
             def quick():
                 experiment.grid_search(lambda x: x, {"x": [1]}, spark=spark, tensorboard=False)
         """)
@@ -165,17 +165,17 @@ def house(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactor
 
 
 def own_address() -> str:
-    """One that is not only for this machine, if it has any."""
+    """An address that other machines can reach, if there is one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         try:
-            s.connect(("192.0.2.1", 9))  # nothing is sent
+            s.connect(("192.0.2.1", 9))  # sends nothing
         except OSError:
-            pytest.skip("this machine has only itself")
+            pytest.skip("this machine has no other address")
         return str(s.getsockname()[0])
 
 
 def newer_glibc(program: Path, folder: Path) -> Path:
-    """The same program, made on a system that nobody has yet."""
+    """The same program, as if built on a system with a future glibc."""
     made, data = folder / "hopyard", program.read_bytes()
     newest = max(re.findall(rb"\0GLIBC_2\.\d\d\0", data))
     made.write_bytes(data.replace(newest, b"\0GLIBC_2.99\0"))
@@ -183,42 +183,42 @@ def newer_glibc(program: Path, folder: Path) -> Path:
     return made
 
 
-def test_a_glibc_that_is_too_old_is_named_with_the_executor(house: House, tmp_path: Path) -> None:
+def test_old_glibc_is_reported_with_the_executor(house: House, tmp_path: Path) -> None:
     made = newer_glibc(Path(BIN), tmp_path)
-    said = house.notebook.say(f"""
+    output = house.notebook.evaluate(f"""
         from hopyard._spark import package_archive as _package_archive
         here = os.environ["HOPYARD_PROGRAM"]
         _package_archive.archive.cache_clear()
         os.environ["HOPYARD_PROGRAM"] = {str(made)!r}
         _package_archive.archive()
         os.environ["HOPYARD_PROGRAM"] = here
-        say(error=failing(quick))
+        emit(error=failing(quick))
         _package_archive.archive.cache_clear()
     """)
     version = re.escape(platform.libc_ver()[1])
-    assert re.search(rf"executor \d+ on {HERE}: its glibc is {version}, but hopyard's program needs 2\.99; ", said["error"])
+    assert re.search(rf"executor \d+ on {HERE}: its glibc is {version}, but hopyard's program needs 2\.99; ", output["error"])
 
 
-def test_a_module_that_is_missing_is_named_with_the_executor(house: House) -> None:
-    said = house.notebook.say("""
+def test_missing_module_is_reported_with_the_executor(house: House) -> None:
+    output = house.notebook.evaluate("""
         os.mkdir("elsewhere")
         Path("elsewhere", "mymodel.py").write_text("def training(x):\\n    return x\\n")
         sys.path.insert(0, "elsewhere")
         import mymodel
-        sys.path.remove("elsewhere")  # where the trials will look, too
-        say(error=failing(lambda: experiment.grid_search(mymodel.training, {"x": [1]}, spark=spark, tensorboard=False)))
+        sys.path.remove("elsewhere")  # trials search it, too
+        emit(error=failing(lambda: experiment.grid_search(mymodel.training, {"x": [1]}, spark=spark, tensorboard=False)))
         listed = sc._jsc.sc().statusStore().executorList(True)
-        say(executors=[listed.apply(i).id() for i in range(listed.size())])
+        emit(executors=[listed.apply(i).id() for i in range(listed.size())])
     """)
-    where = re.search(rf"on executor (\d+), {HERE}\?", said["error"])
-    assert "cannot import 'mymodel'" in said["error"] and where and where[1] in said["executors"], said
+    where = re.search(rf"on executor (\d+), {HERE}\?", output["error"])
+    assert "cannot import 'mymodel'" in output["error"] and where and where[1] in output["executors"], output
 
 
-# ---- nobody else hears the key -------------------------------------------------------------------------------
+# ---- secrecy of the key --------------------------------------------------------------------------------------
 
 
 def listening(pid: int) -> set[str]:
-    """Addresses at which a process takes connections over TCP."""
+    """Addresses on which a process accepts TCP connections."""
     sockets = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -235,7 +235,7 @@ def listening(pid: int) -> set[str]:
 
 
 def fetched(page: str, app: str) -> bytes:
-    """What Spark shows of an application, as pages and for programs."""
+    """What Spark shows of an application, as pages and in its REST API."""
     api = f"api/v1/applications/{app}"
     stages = json.loads(urllib.request.urlopen(f"{page}/{api}/stages", timeout=60).read())
     paths = [*(f"{name}/" for name in ("jobs", "stages", "storage", "environment", "executors")),
@@ -258,45 +258,45 @@ def written_below(*folders: Path) -> Iterator[tuple[str, bytes]]:
                 yield str(path), path.read_bytes()
 
 
-def test_the_key_of_an_agent_is_seen_nowhere_and_the_driver_listens_where_executors_reach_it(
+def test_key_is_not_exposed_and_the_driver_listens_on_a_reachable_address(
         house: House, spark_cluster: dict[str, Any]) -> None:
     gate = house.yard.project / "gate"
-    said = house.notebook.say(f"""
+    output = house.notebook.evaluate(f"""
         from hopyard._spark import supplier as _spark
         keys, start = [], _spark.Supplier._start
         def noting(self, order):
             keys.append(order["key"])
             start(self, order)
         _spark.Supplier._start = noting
-        begin_patient({str(gate)!r})
-        say(port=sc.uiWebUrl.rpartition(":")[2], app=sc.applicationId, events=sc.getConf().get("spark.eventLog.dir"))
+        start_gated_run({str(gate)!r})
+        emit(port=sc.uiWebUrl.rpartition(":")[2], app=sc.applicationId, events=sc.getConf().get("spark.eventLog.dir"))
     """)
-    house.wait_patient(said["run"])
-    keys = [text for key in house.notebook.say("say(keys=keys)")["keys"] for text in (key.encode(), bytes.fromhex(key))]
+    house.wait_for_gated_run(output["run"])
+    keys = [text for key in house.notebook.evaluate("emit(keys=keys)")["keys"] for text in (key.encode(), bytes.fromhex(key))]
     assert len(keys) == 4 and all(len(key) in (32, 64) for key in keys)
     assert listening(house.yard.process("driver")) == {own_address()}
-    page = f"http://{house.env['SPARK_LOCAL_IP']}:{said['port']}"
-    seen = [*shown_by_processes(), ("Spark's page", fetched(page, said["app"]))]
+    page = f"http://{house.env['SPARK_LOCAL_IP']}:{output['port']}"
+    seen = [*shown_by_processes(), ("Spark's page", fetched(page, output["app"]))]
     gate.touch()
-    house.notebook.say(f"experiment.attach({said['run']})")
-    folders = [house.yard.project, house.yard.runtime, spark_cluster["state"], Path(said["events"].removeprefix("file:"))]
+    house.notebook.evaluate(f"experiment.attach({output['run']})")
+    folders = [house.yard.project, house.yard.runtime, spark_cluster["state"], Path(output["events"].removeprefix("file:"))]
     seen += written_below(*folders)
     assert any(b"SparkListenerTaskEnd" in text for _, text in seen), "Spark has written its events"
-    assert any("/.hopyard-" in name for name, _ in seen), "executors have their folders there"
+    assert any("/.hopyard-" in name for name, _ in seen), "executors have their directories there"
     for where, text in seen:
         assert not [key for key in keys if key in text], where
 
 
-def test_a_channel_that_others_can_read_is_said_in_one_line(house: House) -> None:
-    house.notebook.say("quick()")
+def test_unencrypted_channel_causes_one_warning(house: House) -> None:
+    house.notebook.evaluate("quick()")
     assert house.notebook.shown.count("Spark's channel to its executors is not authenticated and encrypted") == 1
 
 
-def test_an_encrypted_channel_is_used_and_nothing_is_said(yarn_cluster: dict[str, Any], tmp_path: Path) -> None:
+def test_encrypted_channel_causes_no_warning(yarn_cluster: dict[str, Any], tmp_path: Path) -> None:
     settings = {"driver_host": own_address(), "authenticate": "true", "network_crypto_enabled": "true", "executor_instances": "1"}
     for house in houses(yarn_cluster, "yarn", tmp_path, **settings):
-        said = house.notebook.say("""
+        output = house.notebook.evaluate("""
             result = experiment.grid_search(lambda x: x, {"x": [1, 2]}, spark=spark, tensorboard=False)
-            say(states=[t.state for t in result.trials])
+            emit(states=[t.state for t in result.trials])
         """)
-        assert said["states"] == ["done", "done"] and "Spark's channel" not in house.notebook.shown
+        assert output["states"] == ["done", "done"] and "Spark's channel" not in house.notebook.shown

@@ -25,7 +25,7 @@ from hopyard import experiment
 
 
 class Lab:
-    """Python scripts in a yard: each says what it has to say as its last line, in JSON."""
+    """Python scripts in a yard: each prints its results as its last line, in JSON."""
 
     def __init__(self, yard: Yard) -> None:
         self.yard = yard
@@ -47,9 +47,9 @@ class Lab:
         assert p.returncode == rc, f"{p.stdout[-4000:]}\n{p.stderr[-4000:]}\n{self.yard.driver_log()}"
         return p
 
-    def say(self, code: str) -> Any:
-        """What the script passes to `say`, its last words."""
-        out = self.run("def say(**words): print(json.dumps(words))\n" + textwrap.dedent(code)).stdout
+    def evaluate(self, code: str) -> Any:
+        """Returns what the script passes to `emit` last."""
+        out = self.run("def emit(**words): print(json.dumps(words))\n" + textwrap.dedent(code)).stdout
         return json.loads(out.splitlines()[-1])
 
 
@@ -61,9 +61,9 @@ def lab(yard: Yard) -> Lab:
 # ---- results ---------------------------------------------------------------------------
 
 
-def test_a_script_needs_no_main_guard(yard: Yard, lab: Lab) -> None:
-    """Its functions, and what they use, go by value: the script is never imported again."""
-    said = lab.say("""
+def test_script_needs_no_main_guard(yard: Yard, lab: Lab) -> None:
+    """Its functions, and what they use, go by value: the script is not imported again."""
+    output = lab.evaluate("""
         with open("started", "a") as f:
             print("once", file=f)
         SCALE = 10
@@ -77,24 +77,24 @@ def test_a_script_needs_no_main_guard(yard: Yard, lab: Lab) -> None:
 
         result = experiment.grid_search(training, {"lr": [1, 2], "dropout": [0.25, 0.5]}, parallel=2, tensorboard=False)
         best = result.best
-        say(params=best.params, metric=best.metric, metrics=best.metrics, number=best.number, state=result.state,
+        emit(params=best.params, metric=best.metric, metrics=best.metrics, number=best.number, state=result.state,
             trials=[[t.number, t.params, t.metric, t.state, t.error, t.attempts] for t in result.trials],
             logdirs=[t.logdir for t in result.trials], logdir=result.logdir, run=result.run, repr=repr(result),
             columns=list(result.to_dataframe().columns), html=result._repr_html_(), board=result.tensorboard)
     """)
-    assert said["params"] == {"lr": 2, "dropout": 0.5} and said["metric"] == 20.5 and said["number"] == 4
-    assert said["metrics"] == {"metric": 20.5} and said["state"] == "done" and said["run"] == 1 and said["board"] is None
-    assert said["trials"] == [[1, {"lr": 1, "dropout": 0.25}, 10.25, "done", None, 1], [2, {"lr": 1, "dropout": 0.5}, 10.5, "done", None, 1],
-                              [3, {"lr": 2, "dropout": 0.25}, 20.25, "done", None, 1], [4, {"lr": 2, "dropout": 0.5}, 20.5, "done", None, 1]]
-    assert said["logdirs"][0] == said["logdir"] + "/lr=1,dropout=0.25"
-    assert Path(said["logdirs"][0], "stdout").read_text() == "training with 1\n"
-    assert said["repr"] == "<run 1 done: 4 done; best metric=20.5 in trial 4 (lr=2, dropout=0.5)>"
-    assert said["columns"] == ["number", "lr", "dropout", "metric", "state", "seconds", "attempts", "message", "logdir"]
-    assert said["html"].count("<tr") == 5
+    assert output["params"] == {"lr": 2, "dropout": 0.5} and output["metric"] == 20.5 and output["number"] == 4
+    assert output["metrics"] == {"metric": 20.5} and output["state"] == "done" and output["run"] == 1 and output["board"] is None
+    assert output["trials"] == [[1, {"lr": 1, "dropout": 0.25}, 10.25, "done", None, 1], [2, {"lr": 1, "dropout": 0.5}, 10.5, "done", None, 1],
+                                [3, {"lr": 2, "dropout": 0.25}, 20.25, "done", None, 1], [4, {"lr": 2, "dropout": 0.5}, 20.5, "done", None, 1]]
+    assert output["logdirs"][0] == output["logdir"] + "/lr=1,dropout=0.25"
+    assert Path(output["logdirs"][0], "stdout").read_text() == "training with 1\n"
+    assert output["repr"] == "<run 1 done: 4 done; best metric=20.5 in trial 4 (lr=2, dropout=0.5)>"
+    assert output["columns"] == ["number", "lr", "dropout", "metric", "state", "seconds", "attempts", "message", "logdir"]
+    assert output["html"].count("<tr") == 5
     assert (yard.project / "started").read_text() == "once\n"
 
 
-def test_what_happens_is_told_line_by_line_where_there_is_no_terminal(lab: Lab) -> None:
+def test_progress_is_printed_in_lines_without_a_terminal(lab: Lab) -> None:
     out = lab.run("""
         def training(x):
             return x
@@ -103,8 +103,8 @@ def test_what_happens_is_told_line_by_line_where_there_is_no_terminal(lab: Lab) 
     assert re.search(r"(?m)^run 1 lines: 2 trials", out) and "[1/2] trial 1 done  x=1  metric=1" in out and "run 1 done: 2 done" in out
 
 
-def test_a_missing_tensorboard_is_said_in_one_line(yard: Yard, lab: Lab) -> None:
-    """And one that ends by itself leaves no address either."""
+def test_missing_tensorboard_causes_one_line(yard: Yard, lab: Lab) -> None:
+    """One that exits by itself leaves no address either."""
     (yard.project / "sitecustomize.py").write_text("import sys\nsys.modules['tensorboard'] = None\n")
     lab.env["PYTHONPATH"] = str(yard.project)
     p = lab.run("""
@@ -135,54 +135,54 @@ def test_a_missing_tensorboard_is_said_in_one_line(yard: Yard, lab: Lab) -> None
 
 
 @pytest.mark.smoke
-def test_a_function_of_a_module_beside_the_script(lab: Lab) -> None:
+def test_function_of_a_module_next_to_the_script(lab: Lab) -> None:
     lab.script("def training(x):\n    return -x\n", "mymodel.py")
-    said = lab.say("""
+    output = lab.evaluate("""
         import mymodel
         result = experiment.random_search(mymodel.training, {"x": [0.0, 1.0]}, samples=5, seed=3, tensorboard=False)
         again = experiment.random_search(mymodel.training, {"x": [0.0, 1.0]}, samples=5, seed=3, tensorboard=False)
-        say(best=result.best.metric, all=[t.metric for t in result.trials], again=[t.metric for t in again.trials])
+        emit(best=result.best.metric, all=[t.metric for t in result.trials], again=[t.metric for t in again.trials])
     """)
-    assert len(set(said["all"])) == 5 and said["best"] == max(said["all"]) and said["again"] == said["all"]
+    assert len(set(output["all"])) == 5 and output["best"] == max(output["all"]) and output["again"] == output["all"]
 
 
-def test_evolution_and_the_named_metric_of_a_dict(lab: Lab) -> None:
-    said = lab.say("""
+def test_evolution_with_the_named_metric_of_a_dict(lab: Lab) -> None:
+    output = lab.evaluate("""
         def training(x):
             return {"loss": (x - 0.3) ** 2, "epochs": 4, "note": "fine"}
         result = experiment.evolutionary_search(training, {"x": [-5.0, 5.0]}, population=6, generations=4, seed=1,
                                                 direction="min", metric="loss", tensorboard=False)
         alias = experiment.differential_evolution is experiment.evolutionary_search
-        say(best=result.best.metric, metrics=result.best.metrics, count=len(result.trials), name=result.metric,
+        emit(best=result.best.metric, metrics=result.best.metrics, count=len(result.trials), name=result.metric,
             losses=[t.metric for t in result.trials], direction=result.direction, alias=alias)
     """)
-    assert said["count"] == 24 and said["best"] == min(said["losses"]) and said["name"] == "loss" and said["direction"] == "min"
-    assert said["metrics"]["epochs"] == 4 and said["metrics"]["loss"] == said["best"] and said["alias"]
+    assert output["count"] == 24 and output["best"] == min(output["losses"]) and output["name"] == "loss" and output["direction"] == "min"
+    assert output["metrics"]["epochs"] == 4 and output["metrics"]["loss"] == output["best"] and output["alias"]
 
 
-def test_launch_pairs_its_lists_and_needs_none(lab: Lab) -> None:
-    said = lab.say("""
+def test_launch_pairs_its_lists_and_needs_no_parameters(lab: Lab) -> None:
+    output = lab.evaluate("""
         def training(x=0, y=0):
             return 10 * x + y
         pairs = experiment.launch(training, {"x": [1, 2], "y": [3, 4]}, tensorboard=False)
         alone = experiment.launch(training, tensorboard=False)
         quiet = experiment.launch(lambda: None, tensorboard=False)
-        say(pairs=[t.metric for t in pairs.trials], alone=[t.metric for t in alone.trials],
+        emit(pairs=[t.metric for t in pairs.trials], alone=[t.metric for t in alone.trials],
             quiet=[[t.metric, t.state] for t in quiet.trials], notes=quiet.notes)
     """)
-    assert said == {"pairs": [13, 24], "alone": [0], "quiet": [[None, "done"]], "notes": []}
+    assert output == {"pairs": [13, 24], "alone": [0], "quiet": [[None, "done"]], "notes": []}
 
 
-def test_reported_values_are_the_trials_metrics(yard: Yard, lab: Lab) -> None:
-    said = lab.say("""
+def test_reported_values_are_metrics_of_the_trial(yard: Yard, lab: Lab) -> None:
+    output = lab.evaluate("""
         def training(x):
             for step in range(3):
                 hopyard.report(step=step, loss=1 / (step + x))
             return x
         result = experiment.grid_search(training, {"x": [1, 2]}, tensorboard=False)
-        say(metrics=[t.metrics for t in result.trials])
+        emit(metrics=[t.metrics for t in result.trials])
     """)
-    assert said["metrics"] == [{"loss": 1 / 3, "metric": 1}, {"loss": 1 / 4, "metric": 2}]
+    assert output["metrics"] == [{"loss": 1 / 3, "metric": 1}, {"loss": 1 / 4, "metric": 2}]
 
 
 NO_BEST = """
@@ -194,8 +194,8 @@ NO_BEST = """
 """
 
 
-def test_what_is_no_metric_is_noted_and_asked_for_it_is_a_sentence(yard: Yard, lab: Lab) -> None:
-    """A list as model.evaluate returns it; a dict of epochs, of which nothing says which counts; reports alone."""
+def test_values_without_a_metric_cause_a_note_or_an_error_if_one_is_needed(yard: Yard, lab: Lab) -> None:
+    """A list as model.evaluate returns it; a dict of epochs without a metric name; reports only."""
     p = lab.run(NO_BEST + """
         listed = experiment.grid_search(lambda x: [0.3, x], {"x": [1, 2, 3]}, tensorboard=False)
         loss = experiment.random_search(lambda x: {"loss": [1.0, x]}, {"x": [0.0, 1.0]}, samples=2, tensorboard=False)
@@ -219,8 +219,8 @@ def test_what_is_no_metric_is_noted_and_asked_for_it_is_a_sentence(yard: Yard, l
     assert named == printed == ["done", [], {"x": 2}]
 
 
-def test_a_search_learns_from_the_value_that_counts_after_a_resume_too(yard: Yard, lab: Lab) -> None:
-    """Histories of Keras, reports alone, and a driver that is killed between trials."""
+def test_search_uses_the_metric_also_after_a_resume(yard: Yard, lab: Lab) -> None:
+    """Histories of Keras, reports only, and a driver that is killed between trials."""
     p = lab.run(NO_BEST + """
         class History:
             def __init__(self, x):
@@ -233,7 +233,7 @@ def test_a_search_learns_from_the_value_that_counts_after_a_resume_too(yard: Yar
         def reports(x):
             hopyard.report(step=0, score=9.0)
             hopyard.report(step=1, score=-abs(x))
-        told = experiment.differential_evolution(reports, space, population=4, generations=3, seed=1, metric="score", tensorboard=False)
+        reported = experiment.differential_evolution(reports, space, population=4, generations=3, seed=1, metric="score", tensorboard=False)
         def killing(x):
             if x == 2 and not os.path.exists("killed"):
                 open("killed", "w").close()
@@ -245,34 +245,34 @@ def test_a_search_learns_from_the_value_that_counts_after_a_resume_too(yard: Yar
         except hopyard.Error as error:
             assert "experiment.resume(4)" in str(error), error
         resumed = experiment.resume(4, tensorboard=False)
-        print(json.dumps([[t.params for t in r.trials] for r in (evolved, plain, told)] + [evolved.notes, evolved.best.metrics, resumed.notes, best(resumed)]))
+        print(json.dumps([[t.params for t in r.trials] for r in (evolved, plain, reported)] + [evolved.notes, evolved.best.metrics, resumed.notes, best(resumed)]))
     """)
-    evolved, plain, told, notes, metrics, resumed, why = json.loads(p.stdout.splitlines()[-1])
-    assert evolved == plain == told, "the same values, so the same trials"
-    [note] = notes  # of the first that has ended
+    evolved, plain, reported, notes, metrics, resumed, why = json.loads(p.stdout.splitlines()[-1])
+    assert evolved == plain == reported, "the same values, so the same trials"
+    [note] = notes  # of the first trial that has ended
     assert re.fullmatch("trial [12]: val_accuracy is used as the metric; name another value with metric=", note), note
     assert metrics["val_accuracy"] == metrics["metric"] and metrics["val_loss"] == 2.0
     assert resumed[-1] == "none of the 3 finished trials has a metric, so there is no best trial"
     assert "killing returned [1, 1] (list)" in why
 
 
-def test_a_loss_that_is_named_wants_a_direction(yard: Yard, lab: Lab) -> None:
-    said = lab.say("""
+def test_metric_named_loss_needs_a_direction(yard: Yard, lab: Lab) -> None:
+    output = lab.evaluate("""
         try:
             experiment.grid_search(lambda x: {"val_loss": x}, {"x": [1, 2]}, metric="val_loss", tensorboard=False)
         except hopyard.Error as error:
             text = str(error)
         result = experiment.grid_search(lambda x: {"val_loss": x}, {"x": [1, 2]}, direction="min", tensorboard=False)
-        say(text=text, best=result.best.params)
+        emit(text=text, best=result.best.params)
     """)
-    assert said["best"] == {"x": 1} and len(yard.rows("SELECT id FROM runs")) == 1
-    assert said["text"] == ("'val_loss' looks like a loss or an error, and the default is direction='max'; "
-                            "add direction='min' (or 'max')")
+    assert output["best"] == {"x": 1} and len(yard.rows("SELECT id FROM runs")) == 1
+    assert output["text"] == ("'val_loss' looks like a loss or an error, and the default is direction='max'; "
+                              "add direction='min' (or 'max')")
 
 
-def test_keras_reports_every_epoch_by_a_callback_and_its_history_counts(lab: Lab) -> None:
+def test_keras_callback_reports_every_epoch_and_the_history_is_a_metric(lab: Lab) -> None:
     """Keras 3 and tf_keras, which have no class in common."""
-    said = lab.say("""
+    output = lab.evaluate("""
         def training(kit):
             import importlib, numpy, hopyard.keras
             keras = importlib.import_module(kit)
@@ -281,61 +281,61 @@ def test_keras_reports_every_epoch_by_a_callback_and_its_history_counts(lab: Lab
             model.compile("sgd", "mse", metrics=["mae"])
             return model.fit(x, x.sum(axis=1), epochs=3, verbose=0, validation_split=0.25, callbacks=[hopyard.keras.Report()])
         result = experiment.grid_search(training, {"kit": ["keras", "tf_keras"]}, metric="val_loss", direction="min", tensorboard=False)
-        say(metrics=[t.metrics for t in result.trials], best=result.best.metric, state=[t.message for t in result.trials])
+        emit(metrics=[t.metrics for t in result.trials], best=result.best.metric, state=[t.message for t in result.trials])
     """)
-    for metrics in said["metrics"]:
-        assert {"loss", "mae", "val_loss", "val_mae"} <= set(metrics), said
-    assert said["best"] == min(metrics["val_loss"] for metrics in said["metrics"])
+    for metrics in output["metrics"]:
+        assert {"loss", "mae", "val_loss", "val_mae"} <= set(metrics), output
+    assert output["best"] == min(metrics["val_loss"] for metrics in output["metrics"])
     steps = lab.yard.rows("SELECT trial, step FROM metrics WHERE name = 'val_loss' AND step >= 0 ORDER BY trial, step")
     assert [row["step"] for row in steps] == [0, 1, 2, 0, 1, 2]
 
 
-def test_numbers_in_folders_are_as_short_as_they_can_be_and_the_same(lab: Lab) -> None:
-    said = lab.say("""
+def test_numbers_in_directory_names_are_short_and_exact(lab: Lab) -> None:
+    output = lab.evaluate("""
         import numpy
         space = {"rate": numpy.array([0.1, 1e-5, 0.7], "float32"), "drop": numpy.linspace(0.1, 0.3, 3)}
         grid = experiment.grid_search(lambda rate, drop: rate, space, tensorboard=False)
         drawn = experiment.random_search(lambda x, y: x, {"x": [0.0, 1.0], "y": hopyard.log(1e-9, 1e9)}, samples=20, tensorboard=False)
-        say(dirs=[os.path.basename(t.logdir) for t in grid.trials], drawn=[[os.path.basename(t.logdir), t.params] for t in drawn.trials])
+        emit(dirs=[os.path.basename(t.logdir) for t in grid.trials], drawn=[[os.path.basename(t.logdir), t.params] for t in drawn.trials])
     """)
-    assert said["dirs"] == [f"rate={rate},drop={drop}" for rate in ("0.1", "1e-05", "0.7") for drop in ("0.1", "0.2", "0.3")]
-    for name, params in said["drawn"]:
+    assert output["dirs"] == [f"rate={rate},drop={drop}" for rate in ("0.1", "1e-05", "0.7") for drop in ("0.1", "0.2", "0.3")]
+    for name, params in output["drawn"]:
         for part in name.split(","):
             key, _, text = part.partition("=")
             assert float(text) == params[key] and len(text) <= len(repr(params[key])), (text, params)
 
 
-def test_functions_may_use_packages_without_init_files(yard: Yard, lab: Lab) -> None:
-    """Namespace packages, in which importlib looks for a parent among the imported modules."""
+def test_functions_may_use_namespace_packages(yard: Yard, lab: Lab) -> None:
+    """Namespace packages, for which importlib looks up a parent among the imported modules."""
     deep = yard.project / "proj" / "models" / "deep"
     deep.mkdir(parents=True)
     (deep / "net.py").write_text("import numpy\ndef value(x): return 2 * x\n")
-    said = lab.say("""
+    output = lab.evaluate("""
         def training(x):
             from proj.models.deep import net
             return net.value(x)
-        say(best=experiment.grid_search(training, {"x": [1, 2]}, tensorboard=False).best.metric)
+        emit(best=experiment.grid_search(training, {"x": [1, 2]}, tensorboard=False).best.metric)
     """)
-    assert said["best"] == 4
+    assert output["best"] == 4
 
 
-def test_tensorflow_is_imported_before_the_trials_and_not_here(lab: Lab) -> None:
-    said = lab.say("""
+def test_tensorflow_is_preloaded_for_trials_and_not_imported_in_the_script(lab: Lab) -> None:
+    output = lab.evaluate("""
         def training(x):
             warm = {"tensorflow", "keras"} <= set(sys.modules)
             import tensorflow as tf
             model = tf.keras.Sequential([tf.keras.layers.Dense(1, kernel_initializer="ones", use_bias=False)])
             return {"sum": float(model(tf.constant([[x, 1.0]]))[0, 0]), "warm": int(warm)}
         result = experiment.grid_search(training, {"x": [1.0, 2.0, 3.0]}, parallel=2, metric="sum", tensorboard=False)
-        say(values=[t.metrics for t in result.trials], here="tensorflow" in sys.modules)
+        emit(values=[t.metrics for t in result.trials], here="tensorflow" in sys.modules)
     """)
-    assert said == {"values": [{"sum": 2, "warm": 1}, {"sum": 3, "warm": 1}, {"sum": 4, "warm": 1}], "here": False}
+    assert output == {"values": [{"sum": 2, "warm": 1}, {"sum": 3, "warm": 1}, {"sum": 4, "warm": 1}], "here": False}
 
 
 # ---- failures ------------------------------------------------------------------------------
 
 
-def test_a_traceback_comes_to_the_result_the_log_and_the_terminal(yard: Yard, lab: Lab) -> None:
+def test_traceback_is_in_the_result_the_log_and_the_terminal(yard: Yard, lab: Lab) -> None:
     p = lab.run("""
         def deeper(x):
             if x == 2:
@@ -355,7 +355,7 @@ def test_a_traceback_comes_to_the_result_the_log_and_the_terminal(yard: Yard, la
     assert re.search(r"\[\d/3\] trial 2 failed  x=2 .*ValueError: not 2", p.stdout)
 
 
-def test_when_all_trials_fail_the_first_traceback_is_raised(lab: Lab) -> None:
+def test_first_traceback_is_raised_if_all_trials_fail(lab: Lab) -> None:
     p = lab.run("""
         def training(x):
             return 1 / (x - x)
@@ -377,7 +377,7 @@ def test_when_all_trials_fail_the_first_traceback_is_raised(lab: Lab) -> None:
         ("grid_search(lambda x: {'loss': 1}, {'x': [1]}, metric='accuracy')", "returned no 'accuracy'; it returned loss"),
     ],
 )
-def test_a_metric_that_is_needed_and_not_there_is_said(lab: Lab, call: str, sentence: str) -> None:
+def test_missing_metric_is_an_error(lab: Lab, call: str, sentence: str) -> None:
     p = lab.run(f"""
         try:
             experiment.{call[:-1]}, tensorboard=False)
@@ -398,21 +398,21 @@ def test_a_metric_that_is_needed_and_not_there_is_said(lab: Lab, call: str, sent
         ("result('nobody')", "no runs yet in"),
     ],
 )
-def test_what_the_program_refuses_is_its_sentence(yard: Yard, lab: Lab, call: str, sentence: str) -> None:
-    said = lab.say(f"""
+def test_usage_errors_have_the_message_of_the_program(yard: Yard, lab: Lab, call: str, sentence: str) -> None:
+    output = lab.evaluate(f"""
         def f(x):
             return x
         try:
             experiment.{call}
         except hopyard.Error as error:
-            say(sentence=str(error))
+            emit(sentence=str(error))
     """)
-    assert sentence in said["sentence"] and not said["sentence"].startswith("hopyard")
-    assert yard.state() == "", "nothing was started"
+    assert sentence in output["sentence"] and not output["sentence"].startswith("hopyard")
+    assert yard.state() == "", "no run was started"
 
 
-def test_a_module_that_the_trial_cannot_import_is_said(lab: Lab) -> None:
-    said = lab.say("""
+def test_module_missing_in_a_trial_is_reported(lab: Lab) -> None:
+    output = lab.evaluate("""
         import types
         made_up = types.ModuleType("made_up")
         exec("def training(x):\\n    return x", made_up.__dict__)
@@ -420,19 +420,19 @@ def test_a_module_that_the_trial_cannot_import_is_said(lab: Lab) -> None:
         try:
             experiment.grid_search(made_up.training, {"x": [1]}, tensorboard=False)
         except hopyard.TrialsFailed as error:
-            say(message=error.result.trials[0].message)
+            emit(message=error.result.trials[0].message)
     """)
-    assert "the trial cannot import 'made_up'" in said["message"]
+    assert "the trial cannot import 'made_up'" in output["message"]
 
 
 # ---- runs that outlive their script ------------------------------------------------------------
 
 
-def test_a_function_run_is_resumed_from_a_terminal_with_no_python_alive(yard: Yard, lab: Lab) -> None:
+def test_function_run_is_resumed_from_a_terminal_without_its_python_process(yard: Yard, lab: Lab) -> None:
     lab.run("""
         def training(x):
             if x == 2 and not os.path.exists("mended"):
-                raise RuntimeError("mend me")
+                raise RuntimeError("not fixed yet")
             return x
         experiment.grid_search(training, {"x": [1, 2, 3]}, tensorboard=False)
     """)
@@ -440,37 +440,37 @@ def test_a_function_run_is_resumed_from_a_terminal_with_no_python_alive(yard: Ya
     (yard.project / "train.py").unlink()
     (yard.project / "mended").touch()
     yard.run("resume", 1)
-    said = lab.say("result = experiment.result(1); say(states=[t.state for t in result.trials], attempts=[t.attempts for t in result.trials])")
-    assert said == {"states": ["done"] * 3, "attempts": [1, 2, 1]}
+    output = lab.evaluate("result = experiment.result(1); emit(states=[t.state for t in result.trials], attempts=[t.attempts for t in result.trials])")
+    assert output == {"states": ["done"] * 3, "attempts": [1, 2, 1]}
 
 
 def test_detach_attach_and_resume(yard: Yard, lab: Lab) -> None:
-    said = lab.say("""
+    output = lab.evaluate("""
         def training(x):
             while not os.path.exists("gate"):
                 time.sleep(0.02)
             return x
         result = experiment.grid_search(training, {"x": [1, 2]}, parallel=1, name="gated", detach=True, tensorboard=False)
-        say(state=result.state, run=result.run)
+        emit(state=result.state, run=result.run)
     """)
-    assert said == {"state": "running", "run": 1}
+    assert output == {"state": "running", "run": 1}
     yard.run("stop", 1)
     (yard.project / "gate").touch()
-    said = lab.say("""
+    output = lab.evaluate("""
         stopped = experiment.result("gated")
         try:
             experiment.attach(1)
         except hopyard.Stopped as error:
             text = str(error)
         resumed = experiment.resume(stopped, tensorboard=False)
-        say(stopped=stopped.state, text=text, resumed=resumed.state, values=[t.metric for t in resumed.trials],
+        emit(stopped=stopped.state, text=text, resumed=resumed.state, values=[t.metric for t in resumed.trials],
             attached=experiment.attach("gated").state)
     """)
-    assert said["stopped"] == "stopped" and said["resumed"] == said["attached"] == "done" and said["values"] == [1, 2]
-    assert said["text"] == "run 1 was stopped when 0 trials were done; continue it with experiment.resume(1)"
+    assert output["stopped"] == "stopped" and output["resumed"] == output["attached"] == "done" and output["values"] == [1, 2]
+    assert output["text"] == "run 1 was stopped when 0 trials were done; continue it with experiment.resume(1)"
 
 
-def test_a_run_whose_driver_dies_is_an_error_and_can_be_resumed(yard: Yard, lab: Lab) -> None:
+def test_run_whose_driver_dies_raises_an_error_and_can_be_resumed(yard: Yard, lab: Lab) -> None:
     p = lab.start("""
         def training(x):
             while not os.path.exists("gate"):
@@ -481,20 +481,20 @@ def test_a_run_whose_driver_dies_is_an_error_and_can_be_resumed(yard: Yard, lab:
         except hopyard.Error as error:
             print(json.dumps(str(error)))
     """)
-    wait_for(lambda: yard.state() == "running" and yard.attempts(), "it runs")
+    wait_for(lambda: yard.state() == "running" and yard.attempts(), "the trial runs")
     os.kill(yard.process("driver"), signal.SIGKILL)
     out, err = p.communicate(timeout=60)
     assert re.search("driver of run 1 (has )?died", json.loads(out.splitlines()[-1])), out + err
     yard.wait_idle()
     (yard.project / "gate").touch()
-    assert lab.say("say(state=experiment.resume(1, tensorboard=False).state)") == {"state": "done"}
+    assert lab.evaluate("emit(state=experiment.resume(1, tensorboard=False).state)") == {"state": "done"}
 
 
 # ---- begin and end ----------------------------------------------------------------------------
 
 
 def test_between_begin_and_end_this_process_is_the_trial(yard: Yard, lab: Lab) -> None:
-    said = lab.say("""
+    output = lab.evaluate("""
         before = dict(os.environ)
         logdir = experiment.begin("mine", metric="accuracy", tensorboard=False)
         inside = os.environ["HOPYARD_TRIAL_DIR"]
@@ -506,16 +506,16 @@ def test_between_begin_and_end_this_process_is_the_trial(yard: Yard, lab: Lab) -
         except hopyard.Error as error:
             twice = str(error)
         result = experiment.end(0.9)
-        say(logdir=logdir, inside=inside, twice=twice, metric=result.best.metric, metrics=result.best.metrics,
+        emit(logdir=logdir, inside=inside, twice=twice, metric=result.best.metric, metrics=result.best.metrics,
             trial=result.trials[0].logdir, name=result.name, same=dict(os.environ) == before)
     """)
-    assert said["inside"] == said["logdir"] == said["trial"] and Path(said["logdir"], "left").exists()
-    assert said["metric"] == 0.9 and said["metrics"] == {"loss": 0.5, "accuracy": 0.9} and said["name"] == "mine" and said["same"]
-    assert said["twice"] == "run 1 has not ended; call experiment.end() first"
+    assert output["inside"] == output["logdir"] == output["trial"] and Path(output["logdir"], "left").exists()
+    assert output["metric"] == 0.9 and output["metrics"] == {"loss": 0.5, "accuracy": 0.9} and output["name"] == "mine" and output["same"]
+    assert output["twice"] == "run 1 has not ended; call experiment.end() first"
 
 
-def test_end_takes_nothing_and_dicts_and_refuses_what_is_no_number(yard: Yard, lab: Lab) -> None:
-    said = lab.say("""
+def test_end_accepts_nothing_or_dicts_and_refuses_non_numbers(yard: Yard, lab: Lab) -> None:
+    output = lab.evaluate("""
         experiment.begin(tensorboard=False)
         nothing = experiment.end()
         experiment.begin(tensorboard=False)
@@ -528,14 +528,14 @@ def test_end_takes_nothing_and_dicts_and_refuses_what_is_no_number(yard: Yard, l
             nothing.best
         except hopyard.Error as error:
             why = str(error)
-        say(nothing=nothing.state, why=why, text=text, metrics=values.best.metrics)
+        emit(nothing=nothing.state, why=why, text=text, metrics=values.best.metrics)
     """)
-    assert said == {"nothing": "done", "text": "'metric' is 'good' (str), which is not a number", "metrics": {"metric": 1, "loss": 2},
-                    "why": "run 1 has no best trial: no trial has a metric; return a number from the function, "
+    assert output == {"nothing": "done", "text": "'metric' is 'good' (str), which is not a number", "metrics": {"metric": 1, "loss": 2},
+                      "why": "run 1 has no best trial: no trial has a metric; return a number from the function, "
                            "or pass one to experiment.end()"}
 
 
-def test_a_process_that_dies_after_begin_fails_its_trial(yard: Yard, lab: Lab) -> None:
+def test_process_that_dies_after_begin_fails_its_trial(yard: Yard, lab: Lab) -> None:
     lab.env["TMPDIR"] = str(yard.runtime)
     lab.run("""
         experiment.begin(tensorboard=False)
@@ -550,8 +550,8 @@ def test_a_process_that_dies_after_begin_fails_its_trial(yard: Yard, lab: Lab) -
 # ---- TensorBoard -----------------------------------------------------------------------------------
 
 
-def test_a_tensorboard_starts_by_itself_and_ends_with_the_process(yard: Yard, lab: Lab) -> None:
-    said = lab.say("""
+def test_tensorboard_starts_automatically_and_exits_with_the_process(yard: Yard, lab: Lab) -> None:
+    output = lab.evaluate("""
         from pathlib import Path
         def boards():
             lines = []
@@ -565,15 +565,15 @@ def test_a_tensorboard_starts_by_itself_and_ends_with_the_process(yard: Yard, la
             return x
         first = experiment.grid_search(training, {"x": [1]})
         second = experiment.grid_search(training, {"x": [2]})
-        say(first=first.tensorboard, second=second.tensorboard, boards=boards())
+        emit(first=first.tensorboard, second=second.tensorboard, boards=boards())
     """)
-    assert re.match(r"http://(127\.0\.0\.1|localhost):\d+", said["first"]) and said["second"]
-    assert said["boards"] == 1, "the second run's took the place of the first one's"
+    assert re.match(r"http://(127\.0\.0\.1|localhost):\d+", output["first"]) and output["second"]
+    assert output["boards"] == 1, "the TensorBoard of the second run replaced that of the first"
     yard.wait_idle()
 
 
-def test_without_tensorboard_a_run_goes_on_with_one_line(yard: Yard, lab: Lab, tmp_path: Path) -> None:
-    """A program that cannot show anything stands for a machine without TensorBoard."""
+def test_run_continues_without_tensorboard_with_one_line(yard: Yard, lab: Lab, tmp_path: Path) -> None:
+    """A program that fails stands for a machine without TensorBoard."""
     fake = tmp_path / "hopyard"
     fake.write_text(f'#!/bin/sh\n[ "$1" = tensorboard ] && {{ echo "hopyard tensorboard: it is not installed" >&2; exit 1; }}\nexec {shlex.quote(yard.bin)} "$@"\n')
     fake.chmod(0o755)
@@ -610,7 +610,7 @@ def type_python(lab: Lab, terminal: Terminal) -> None:
     terminal.key("Enter")
 
 
-def test_the_live_table_and_its_end(yard: Yard, lab: Lab, terminal: Terminal) -> None:
+def test_live_table_and_final_output(yard: Yard, lab: Lab, terminal: Terminal) -> None:
     type_python(lab, terminal)
     terminal.see(r"(?s)run 1.*0/2.*running")
     (yard.project / "gate").touch()
@@ -642,7 +642,7 @@ def test_ctrl_c_stops(yard: Yard, lab: Lab, terminal: Terminal) -> None:
     yard.wait_idle()
 
 
-def test_ctrl_c_and_go_on(yard: Yard, lab: Lab, terminal: Terminal) -> None:
+def test_ctrl_c_and_continue(yard: Yard, lab: Lab, terminal: Terminal) -> None:
     type_python(lab, terminal)
     terminal.see("running")
     terminal.key("C-c")
@@ -652,24 +652,24 @@ def test_ctrl_c_and_go_on(yard: Yard, lab: Lab, terminal: Terminal) -> None:
     terminal.see("result 2")
 
 
-@pytest.mark.parametrize("whom", ["the group", "the process"])
-def test_an_interrupt_in_a_pipe_stops_the_run(yard: Yard, lab: Lab, whom: str) -> None:
+@pytest.mark.parametrize("recipient", ["the group", "the process"])
+def test_interrupt_in_a_pipe_stops_the_run(yard: Yard, lab: Lab, recipient: str) -> None:
     p = lab.start(GATED)
     assert p.stdout and "run 1" in p.stdout.readline()
-    (os.killpg if whom == "the group" else os.kill)(p.pid, signal.SIGINT)
+    (os.killpg if recipient == "the group" else os.kill)(p.pid, signal.SIGINT)
     out, err = p.communicate(timeout=60)
     assert "Stopped run_1_was_stopped" in out, out + err
     yard.wait_idle()
 
 
-def test_an_interrupt_while_it_starts_leaves_no_run_behind(yard: Yard, lab: Lab, tmp_path: Path) -> None:
+def test_interrupt_during_the_start_leaves_no_run_behind(yard: Yard, lab: Lab, tmp_path: Path) -> None:
     slow = tmp_path / "hopyard"
     slow.write_text(f'#!/bin/sh\n[ "$2" = --submit ] && {{ touch {tmp_path}/asked; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; }}\n'
                     f'exec {shlex.quote(yard.bin)} "$@"\n')
     slow.chmod(0o755)
     lab.env["HOPYARD_PROGRAM"] = str(slow)
     p = lab.start(GATED)
-    wait_for(lambda: (tmp_path / "asked").exists(), "the run is asked for")
+    wait_for(lambda: (tmp_path / "asked").exists(), "the run was requested")
     os.killpg(p.pid, signal.SIGINT)
     (tmp_path / "go").touch()
     out, err = p.communicate(timeout=60)
@@ -678,13 +678,13 @@ def test_an_interrupt_while_it_starts_leaves_no_run_behind(yard: Yard, lab: Lab,
 
 
 def test_runs_in_other_threads(yard: Yard, lab: Lab) -> None:
-    said = lab.say("""
+    output = lab.evaluate("""
         from concurrent.futures import ThreadPoolExecutor
         def training(x):
             return x
         def search(scale):
             return experiment.grid_search(training, {"x": [scale, 2 * scale]}, tensorboard=False).best.metric
         with ThreadPoolExecutor(2) as pool:
-            say(best=sorted(pool.map(search, [1, 10])))
+            emit(best=sorted(pool.map(search, [1, 10])))
     """)
-    assert said == {"best": [2, 20]}
+    assert output == {"best": [2, 20]}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bad input, full disks, dead peers: one clear sentence each, nothing lost, nothing left."""
+"""Invalid input, full disks, dead peers: one clear message each, nothing lost, nothing left."""
 from __future__ import annotations
 
 import os
@@ -18,7 +18,7 @@ from needs import need_root
 
 
 def refused(yard: Yard, *args: object, rc: int = 2) -> str:
-    """The one sentence on standard error of a command that must be refused, with no run begun."""
+    """The one line on standard error of a command that must fail without starting a run."""
     p = yard.run(*args, rc=rc)
     lines = [line for line in p.stderr.splitlines() if line.strip()]
     assert lines and len(lines) <= 2, p.stderr
@@ -26,62 +26,62 @@ def refused(yard: Yard, *args: object, rc: int = 2) -> str:
     return p.stderr
 
 
-def test_an_unknown_name_in_the_command(yard: Yard) -> None:
-    said = refused(yard, "run", "--grid", "lr=1", "--", "echo", "{lr}", "{dropout}")
-    assert "{dropout}" in said and "{lr}" in said and "{{dropout}}" in said
+def test_unknown_parameter_in_the_command(yard: Yard) -> None:
+    output = refused(yard, "run", "--grid", "lr=1", "--", "echo", "{lr}", "{dropout}")
+    assert "{dropout}" in output and "{lr}" in output and "{{dropout}}" in output
 
 
 @pytest.mark.parametrize("grid", ["lr=", "lr=,", "=1", "lr", ""])
-def test_an_empty_list(yard: Yard, grid: str) -> None:
+def test_empty_list(yard: Yard, grid: str) -> None:
     refused(yard, "run", "--grid", grid, "--", "echo")
 
 
 @pytest.mark.parametrize("space", ["x=1..", "x=log:0..1", "x=nan..1", "x=log:-1..1", "x=1..inf", "x"])
-def test_a_space_that_is_none(yard: Yard, space: str) -> None:
+def test_invalid_search_space(yard: Yard, space: str) -> None:
     refused(yard, "run", "--random", 3, "--space", space, "--", "echo")
 
 
-def test_the_same_name_twice(yard: Yard) -> None:
+def test_duplicate_parameter(yard: Yard) -> None:
     assert "lr" in refused(yard, "run", "--grid", "lr=1", "--grid", "lr=2", "--", "echo")
 
 
-def test_a_program_that_is_not_there(yard: Yard) -> None:
+def test_missing_program(yard: Yard) -> None:
     assert "./nothing-here" in refused(yard, "run", "--", "./nothing-here")
 
 
-def test_a_program_that_is_not_there_for_one_value(yard: Yard) -> None:
+def test_program_missing_for_one_value(yard: Yard) -> None:
     p = yard.run("run", "--grid", "p=true,nothing-here", "--", "{p}", rc=1)
     assert re.search(r"cannot start 'nothing-here': not found", p.stdout), p.stdout
     assert [t["state"] for t in yard.trials()] == ["done", "failed"]
 
 
 def test_evolution_without_a_metric(yard: Yard) -> None:
-    said = refused(yard, "run", "--evolve", "--space", "x=0..1", "--", "echo")
-    assert "--max" in said or "--min" in said
+    output = refused(yard, "run", "--evolve", "--space", "x=0..1", "--", "echo")
+    assert "--max" in output or "--min" in output
 
 
-def test_a_missing_metric_fails_the_trial_and_says_how(yard: Yard) -> None:
+def test_missing_metric_fails_the_trial_with_a_hint(yard: Yard) -> None:
     p = yard.run("run", "--grid", "x=1,2", "--max", "accuracy", "--", "sh", "-c", "[ {x} = 1 ] || echo accuracy=1", rc=1)
     assert "it has no accuracy; print 'accuracy=NUMBER', or write it to $HOPYARD_RESULT" in p.stdout
     assert [t["state"] for t in yard.trials()] == ["failed", "done"]
 
 
-def test_a_metric_that_is_nan_fails_the_trial(yard: Yard) -> None:
+def test_nan_metric_fails_the_trial(yard: Yard) -> None:
     p = yard.run("run", "--evolve", "--population", 4, "--generations", 2, "--space", "x=0.0..1.0", "--min", "loss", "--seed", 1,
                  "--", "sh", "-c", "[ $HOPYARD_TRIAL = 2 ] && echo loss=nan || echo loss={x}", rc=1)
     trials = yard.trials()
-    assert len(trials) == 8, "the search goes on"
+    assert len(trials) == 8, "the search continues"
     assert trials[1]["state"] == "failed" and "NaN" in trials[1]["message"]
     assert "NaN" in p.stdout
 
 
-def test_a_result_that_is_no_json(yard: Yard) -> None:
+def test_result_that_is_not_json(yard: Yard) -> None:
     yard.run("run", "--max", "accuracy", "--", "sh", "-c", "echo nonsense > $HOPYARD_RESULT", rc=1)
     assert "JSON" in yard.trials()[0]["message"]
 
 
-def test_a_folder_that_cannot_be_written(yard: Yard) -> None:
-    """Root may write anywhere but on a read-only mount, so that is what it gets."""
+def test_unwritable_directory(yard: Yard) -> None:
+    """Root can write anywhere except on a read-only mount."""
     if os.getuid() == 0:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=64k", "none", yard.project], check=True)
     else:
@@ -105,7 +105,7 @@ def small_disk(yard: Yard) -> Iterator[Path]:
         yield disk
 
 
-def test_a_full_disk_loses_nothing_that_was_finished(yard: Yard, small_disk: Path) -> None:
+def test_full_disk_loses_no_finished_trial(yard: Yard, small_disk: Path) -> None:
     ballast, once = small_disk / "ballast", yard.project.parent / "once"
     p = yard.run("run", "--disk-timeout", "2s", "--grid", "i=1..40", "--parallel", 1, "--max", "v", "--", "sh", "-c",
                  f"[ {{i}} != 5 ] || [ -e {once} ] || {{{{ touch {once}; head -c 3500000 /dev/zero > {ballast}; }}}}; head -c 200000 /dev/zero; echo; echo v={{i}}", rc=1)
@@ -124,14 +124,14 @@ def test_a_full_disk_loses_nothing_that_was_finished(yard: Yard, small_disk: Pat
         assert len(yard.attempts(1, n)) == 1, "a finished trial is not repeated"
 
 
-def test_a_run_that_is_running_cannot_be_resumed(yard: Yard) -> None:
+def test_running_run_cannot_be_resumed(yard: Yard) -> None:
     yard.run("run", "--detach", "--", "sleep", "1000")
     p = yard.run("resume", "1", rc=None)
     assert p.returncode != 0 and re.search(r"attach", p.stderr), p.stderr
     yard.run("stop", "1")
 
 
-def test_a_store_in_use_by_another_program(yard: Yard) -> None:
+def test_store_in_use_by_another_program(yard: Yard) -> None:
     yard.run("run", "--", "true")
     db = sqlite3.connect(yard.folder / "store.db", isolation_level=None)
     db.execute("BEGIN EXCLUSIVE")
@@ -144,7 +144,7 @@ def test_a_store_in_use_by_another_program(yard: Yard) -> None:
     assert len(p.stderr.strip().splitlines()) == 1
 
 
-def test_a_newer_store_is_refused(yard: Yard) -> None:
+def test_newer_store_is_refused(yard: Yard) -> None:
     yard.run("run", "--", "true")
     db = sqlite3.connect(yard.folder / "store.db")
     db.execute("PRAGMA user_version = 99")
@@ -154,8 +154,8 @@ def test_a_newer_store_is_refused(yard: Yard) -> None:
         assert p.returncode != 0 and "newer hopyard" in p.stderr, p.stderr
 
 
-def test_a_project_on_a_network_file_system(yard: Yard) -> None:
-    """The kernel here has no NFS: the test build is told that the project is on one."""
+def test_project_on_a_network_file_system(yard: Yard) -> None:
+    """The kernel here has no NFS: the test build is configured to treat the project as on NFS."""
     state = yard.project.parent / "state"
     env = {"HOPYARD_TEST_FS_TYPE": f"0x6969:{yard.project}", "XDG_STATE_HOME": str(state)}
     yard.run("run", "--grid", "x=1,2", "--max", "v", "--", "sh", "-c", "echo v={x}", env=env)
@@ -170,18 +170,18 @@ def test_a_project_on_a_network_file_system(yard: Yard) -> None:
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_trials_in_a_grid(yard: Yard) -> None:
+def test_grid_of_100000_trials(yard: Yard) -> None:
     yard.run("run", "--detach", "--grid", "a=1..1000", "--grid", "b=1..100", "--parallel", 2, "--", "true")
-    wait_for(lambda: yard.state() and len(yard.trials()) > 20, "it has begun")
+    wait_for(lambda: yard.state() and len(yard.trials()) > 20, "the run has started")
     assert yard.rows("SELECT total FROM runs")[0]["total"] == 100_000
     yard.run("show", "1")
     yard.run("stop", "1")
 
 
 @pytest.mark.slow
-def test_a_trial_that_prints_a_gigabyte_delays_nobody(yard: Yard) -> None:
+def test_trial_that_prints_1_gb_does_not_delay_others(yard: Yard) -> None:
     size = 1 << 30
-    yard.bin = RELEASE_BIN  # the sanitizers' own memory would hide ours
+    yard.bin = RELEASE_BIN  # the sanitizers' memory would hide ours
     p = yard.start("run", "--grid", f"n={size},1", "--parallel", 2, "--", "sh", "-c", "head -c {n} /dev/zero")
     agent = None
     peak = 0
@@ -205,7 +205,7 @@ def test_a_trial_that_prints_a_gigabyte_delays_nobody(yard: Yard) -> None:
     shutil.rmtree(yard.logdir())
 
 
-def test_many_runs_of_one_project_never_lock_each_other_out(yard: Yard) -> None:
+def test_concurrent_runs_of_a_project_do_not_block_each_other(yard: Yard) -> None:
     ps = [yard.start("run", "--grid", "i=1..20", "--parallel", 1, "--", "true") for _ in range(4)]
     for p in ps:
         out, err = p.communicate(timeout=240)
@@ -213,25 +213,25 @@ def test_many_runs_of_one_project_never_lock_each_other_out(yard: Yard) -> None:
     assert len(yard.rows("SELECT * FROM trials WHERE state = 2")) == 80
 
 
-def test_a_client_that_dies_changes_nothing(yard: Yard) -> None:
+def test_killed_client_does_not_affect_the_run(yard: Yard) -> None:
     p = yard.start("run", "--grid", "i=1..5", "--parallel", 1, "--", "sleep", "0.2")
-    wait_for(lambda: yard.state() == "running", "it runs")
+    wait_for(lambda: yard.state() == "running", "the trial runs")
     p.send_signal(signal.SIGKILL)
     p.communicate()
     wait_for(lambda: yard.state() == "done", "the run ends without its client")
     assert [t["state"] for t in yard.trials()] == ["done"] * 5
 
 
-def test_interrupting_a_client_that_has_no_terminal_stops_the_run(yard: Yard) -> None:
+def test_interrupt_of_a_client_without_a_terminal_stops_the_run(yard: Yard) -> None:
     p = yard.start("run", "--", "sleep", "1000")
-    wait_for(lambda: yard.state() == "running" and yard.trials(), "it runs")
+    wait_for(lambda: yard.state() == "running" and yard.trials(), "the trial runs")
     p.send_signal(signal.SIGINT)
     p.communicate(timeout=60)
     assert p.returncode == 130
     assert yard.state() == "stopped"
 
 
-def test_more_memory_than_there_is(yard: Yard) -> None:
+def test_memory_limit_above_the_memory_of_the_machine(yard: Yard) -> None:
     p = yard.run("run", "--memory", "900T", "--", "true", rc=1)
     assert "lower the memory limit" in p.stdout + p.stderr
 
@@ -245,7 +245,7 @@ def test_few_open_files_are_enough(yard: Yard) -> None:
     assert (yard.logdir() / "i=1" / "stdout").read_text() == "1\n64\n", "trials keep the user's limit"
 
 
-def test_a_watcher_that_leaves_at_the_end_does_not_keep_the_driver(yard: Yard) -> None:
+def test_watcher_that_disconnects_at_the_end_does_not_delay_the_driver(yard: Yard) -> None:
     yard.run("run", "--detach", "--grid", "i=0..599", "--parallel", 4, "--", "sh", "-c", "[ {i} != 599 ] || sleep 1")
     wait_for(lambda: len(yard.trials()) > 300, "most are done")
     watchers = [yard.start("attach", "--json", "1") for _ in range(5)]
@@ -256,26 +256,26 @@ def test_a_watcher_that_leaves_at_the_end_does_not_keep_the_driver(yard: Yard) -
     yard.wait_idle()
 
 
-def test_long_values_reach_a_watcher_in_smaller_pieces(yard: Yard) -> None:
+def test_long_values_are_sent_to_a_watcher_in_chunks(yard: Yard) -> None:
     big = "x" * 60_000
     events = yard.events("run", "--grid", f"c={big},y", "--grid", "i=1..200", "--parallel", 2, "--", "true")
     assert sum(e["event"] == "trial" for e in events) == 400 and events[-1]["event"] == "end"
 
 
-def test_a_description_longer_than_a_pipe_is_waited_for(yard: Yard) -> None:
+def test_run_description_larger_than_a_pipe(yard: Yard) -> None:
     yard.run("run", "--", "sh", "-c", "echo ${{#BIG}}", env={"BIG": "x" * 100_000})
     assert (yard.logdir() / "trial-1" / "stdout").read_text() == "100000\n"
 
 
-def test_a_trial_that_spoils_its_own_folder_spoils_nothing_else(yard: Yard) -> None:
+def test_trial_that_damages_its_directory_affects_no_other(yard: Yard) -> None:
     out = yard.run("run", "--grid", "i=1,2", "--", "sh", "-c", "[ {i} = 2 ] || mkdir -p $HOPYARD_TRIAL_DIR/stdout; sleep 0.2; echo hi").stdout
     assert [t["state"] for t in yard.trials()] == ["done", "done"]
     assert "cannot write its output" in out
     assert (yard.logdir() / "i=2" / "stdout").read_text() == "hi\n"
 
 
-def test_a_flood_of_reports_ends_no_agent(yard: Yard) -> None:
-    """A report of any size is answered, and the trial goes on."""
+def test_flood_of_reports_does_not_kill_the_agent(yard: Yard) -> None:
+    """A report of any size is answered, and the trial continues."""
     code = ("import os, socket, struct\n"
             "s = socket.socket(socket.AF_UNIX); s.connect(os.environ['HOPYARD_SOCKET'])\n"
             "body = b'\\x1a\\x00' * (7 << 20)\n"  # millions of empty metrics
@@ -289,27 +289,27 @@ def test_gc_leaves_other_pid_namespaces_alone(yard: Yard) -> None:
     need_root("to make a PID namespace")
     p = subprocess.Popen(["unshare", "-p", "-f", "--mount-proc", "--kill-child", *yard.command("run", "--", "sleep", "3")], env=yard.env,
                          cwd=yard.project, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-    wait_for(lambda: yard.state() == "running" and yard.attempts(), "it runs")
+    wait_for(lambda: yard.state() == "running" and yard.attempts(), "the trial runs")
     yard.run("gc")
     out, _ = p.communicate(timeout=60)
     assert p.returncode == 0, out
     assert [t["state"] for t in yard.trials()] == ["done"]
     yard.wait_idle()
-    yard.run("gc", "--all")  # the namespace was gone before its driver's reaper could tidy up
+    yard.run("gc", "--all")  # the namespace was gone before its driver's reaper could clean up
 
 
-def test_a_stopped_agent_is_replaced(yard: Yard) -> None:
-    """SIGSTOP: it neither answers nor ends. After 30 s it is given up, ended, and another one does its work."""
+def test_stopped_agent_is_replaced(yard: Yard) -> None:
+    """SIGSTOP: it neither answers nor exits. After 30 s it is given up and killed, and another one runs its trials."""
     yard.run("run", "--detach", "--", "sh", "-c", "sleep 1")
-    wait_for(lambda: yard.state() and yard.attempts(), "it runs")
+    wait_for(lambda: yard.state() and yard.attempts(), "the trial runs")
     os.kill(yard.process("agent"), signal.SIGSTOP)
     wait_for(lambda: yard.state() == "done", "another agent runs it", 120)
     assert [a["state"] for a in yard.attempts()] == ["lost", "done"]
-    assert not any(a["charge"] for a in yard.attempts()), "silence counts against no trial"
+    assert not any(a["charge"] for a in yard.attempts()), "an unresponsive agent is not charged to a trial"
 
 
-def test_an_agent_whose_driver_is_gone_ends_though_its_trial_prints(yard: Yard) -> None:
-    """Nobody takes the output any more: it is thrown away, and the agent can end by its lease."""
+def test_agent_without_a_driver_exits_although_its_trial_prints(yard: Yard) -> None:
+    """Nothing reads the output any more: it is discarded, and the agent can exit when its lease expires."""
     yard.run("run", "--detach", "--listen", "127.0.0.1:0", "--parallel", 2, "--grid", "i=1,2", "--", "sh", "-c",
              "while :; do head -c 4000 /dev/zero; sleep 0.01; done")
     note = wait_for(lambda: re.search(r"--join HOST:(\d+) --key-file (\S+)", yard.driver_log()), "how to join")
@@ -321,17 +321,17 @@ def test_an_agent_whose_driver_is_gone_ends_though_its_trial_prints(yard: Yard) 
     os.kill(driver, signal.SIGKILL)
     agent.wait(60)
     agent.communicate()
-    wait_for(lambda: not yard.processes("hopyard"), "all end by their lease", 60)
+    wait_for(lambda: not yard.processes("hopyard"), "all exit when their lease expires", 60)
     yard.run("gc", "--all")
 
 
-def test_more_than_an_agent_can_be_sent_at_once_is_sent_later(yard: Yard) -> None:
-    """320 commands of 58 KB are more than the 16 MB that may wait for an agent."""
+def test_commands_beyond_the_send_limit_of_an_agent_are_sent_later(yard: Yard) -> None:
+    """320 commands of 58 KB are more than the 16 MB that may be queued for an agent."""
     yard.run("run", "--grid", "i=1..320", "--parallel", 320, "--", "true", "{i}", "x" * 58_000)
     assert [t["state"] for t in yard.trials()] == ["done"] * 320
 
 
-def test_a_machine_short_of_files_is_no_fault_of_the_trials(yard: Yard) -> None:
+def test_too_few_file_descriptors_fail_no_trial(yard: Yard) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))
     p = yard.start("run", "--grid", "i=1..24", "--parallel", 24, "--", "sleep", "0.3", preexec_fn=limit)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that Spark feeds to the nodes of a cluster, whose agents do not hold the executors' slots meanwhile."""
+"""Rows that Spark feeds to the nodes of a cluster, whose agents do not occupy the executors' slots."""
 from __future__ import annotations
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from conftest import wait_for
 from house import House, houses
-from spark import mend
+from spark import repair
 
 CONF = {"spark": {}, "yarn": {"executor_cores": "2", "executor_memoryOverhead": "2500m"}}
 
@@ -69,20 +69,20 @@ on_yarn_too = pytest.mark.parametrize("house", ["spark", "yarn"], indirect=True,
 @pytest.fixture(scope="module", params=["spark", pytest.param("yarn", marks=pytest.mark.full)])
 def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     cluster = request.getfixturevalue(f"{request.param}_cluster")
-    mend(request.param, cluster)
+    repair(request.param, cluster)
     for house in houses(cluster, request.param, tmp_path_factory.mktemp("house"), **CONF[request.param]):
-        house.notebook.say(PROGRAMS.format(conf=CONF[request.param]))
+        house.notebook.evaluate(PROGRAMS.format(conf=CONF[request.param]))
         yield house
 
 
-def everybody_is_gone(house: House) -> None:
-    wait_for(lambda: not house.agents(), "agents end with their run")
+def no_agents_left(house: House) -> None:
+    wait_for(lambda: not house.agents(), "agents exit with their run")
 
 
 @on_yarn_too
-def test_digits_that_are_fed_train_a_model(house: House) -> None:
-    """By a tf.data.Dataset: Python's floats of an RDD, and Arrow's of a DataFrame."""
-    said = house.notebook.say("""
+def test_model_trains_on_fed_digits(house: House) -> None:
+    """Through a tf.data.Dataset: Python floats of an RDD, and Arrow data of a DataFrame."""
+    output = house.notebook.evaluate("""
         from sklearn.datasets import load_digits
 
         rows = [((x / 16).tolist(), int(y)) for x, y in zip(*load_digits(return_X_y=True))]
@@ -90,30 +90,30 @@ def test_digits_that_are_fed_train_a_model(house: House) -> None:
         nodes.train(sc.parallelize(rows, 4), num_epochs=4)
         nodes.train(spark.createDataFrame(rows, "x array<float>, y long").repartition(4), num_epochs=4)
         nodes.shutdown()
-        say(accuracies=nodes.cluster.results())
+        emit(accuracies=nodes.cluster.results())
     """)
-    assert len(said["accuracies"]) == 2 and min(said["accuracies"].values()) > 0.9, said
-    everybody_is_gone(house)
+    assert len(output["accuracies"]) == 2 and min(output["accuracies"].values()) > 0.9, output
+    no_agents_left(house)
 
 
 @on_yarn_too
-def test_every_row_of_every_epoch_comes_once(house: House) -> None:
-    """RDDs of tuples; executors' slots are free for the tasks that feed."""
-    said = house.notebook.say("""
+def test_every_row_of_every_epoch_arrives_once(house: House) -> None:
+    """RDDs of tuples; executors' slots are free for the feeding tasks."""
+    output = house.notebook.evaluate("""
         rows = sc.parallelize(range(5000), 8).map(lambda i: ([float(i)] * 50, i))
         nodes = fed(counting)
         nodes.train(rows, num_epochs=3)
         nodes.shutdown()
-        say(found=nodes.cluster.results(), wanted=3 * sum(range(5000)))
+        emit(found=nodes.cluster.results(), wanted=3 * sum(range(5000)))
     """)
-    found = said["found"].values()
-    assert sum(rows for _, rows, _ in found) == 15000 and sum(total for _, _, total in found) == said["wanted"]
-    everybody_is_gone(house)
+    found = output["found"].values()
+    assert sum(rows for _, rows, _ in found) == 15000 and sum(total for _, _, total in found) == output["wanted"]
+    no_agents_left(house)
 
 
-def test_rows_as_spark_has_pickled_them_come_once(house: House) -> None:
-    """From a cache, which Python has filled, and by Spark's JVM; also where nodes want tensors in the midst of it."""
-    said = house.notebook.say("""
+def test_rows_pickled_by_spark_arrive_once(house: House) -> None:
+    """From a cache, which Python has filled, and through Spark's JVM; also if nodes switch to tensors in between."""
+    output = house.notebook.evaluate("""
         made = sc.parallelize(range(20000), 4).map(lambda i: ([i / 7] * 50, i)).cache()
         read = spark.range(20000).selectExpr("array_repeat(id / 7, 50) as x", "id as y").rdd
         found = []
@@ -123,42 +123,42 @@ def test_rows_as_spark_has_pickled_them_come_once(house: House) -> None:
             nodes.train(other, num_epochs=2)
             nodes.shutdown()
             found.append(list(nodes.cluster.results().values()))
-        say(found=found, wanted=4 * sum(range(20000)))
+        emit(found=found, wanted=4 * sum(range(20000)))
     """)
-    for nodes in said["found"]:
-        assert sum(rows for _, rows, _ in nodes) == 80000 and sum(total for _, _, total in nodes) == said["wanted"], nodes
-    everybody_is_gone(house)
+    for nodes in output["found"]:
+        assert sum(rows for _, rows, _ in nodes) == 80000 and sum(total for _, _, total in nodes) == output["wanted"], nodes
+    no_agents_left(house)
 
 
-def test_a_data_frame_comes_by_arrow(house: House) -> None:
-    said = house.notebook.say("""
+def test_dataframe_is_fed_with_arrow(house: House) -> None:
+    output = house.notebook.evaluate("""
         frame = spark.range(4000).selectExpr("cast(id as float) as x", "id as y", "array(id, id + 1) as z")
         nodes = fed(counting, {"x": "x", "y": "y", "z": "z"})
         nodes.train(frame.repartition(4), num_epochs=1)
         nodes.shutdown()
-        say(found=nodes.cluster.results(), wanted=sum(range(4000)))
+        emit(found=nodes.cluster.results(), wanted=sum(range(4000)))
     """)
-    found = said["found"].values()
-    assert sum(rows for _, rows, _ in found) == 4000 and sum(total for _, _, total in found) == said["wanted"]
+    found = output["found"].values()
+    assert sum(rows for _, rows, _ in found) == 4000 and sum(total for _, _, total in found) == output["wanted"]
 
 
 @on_yarn_too
 def test_results_are_one_to_one_and_in_order(house: House) -> None:
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         nodes = fed(doubling)
         results = nodes.inference(sc.parallelize(range(1000), 6)).collect()
         again = nodes.inference(sc.parallelize([5, 6], 2)).collect()
         nodes.shutdown()
-        say(right=results == [2 * i for i in range(1000)], again=again)
+        emit(right=results == [2 * i for i in range(1000)], again=again)
     """)
-    assert said["right"] and said["again"] == [10, 12]
-    everybody_is_gone(house)
+    assert output["right"] and output["again"] == [10, 12]
+    no_agents_left(house)
 
 
 @on_yarn_too
-def test_who_has_had_enough_ends_the_feed(house: House) -> None:
+def test_node_that_terminates_ends_the_feed(house: House) -> None:
     """With most of the rows unread."""
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         def few(args, ctx):
             feed = TFNode.DataFeed(ctx.mgr)
             feed.next_batch(10)
@@ -168,14 +168,14 @@ def test_who_has_had_enough_ends_the_feed(house: House) -> None:
         nodes = fed(few)
         nodes.train(sc.parallelize(range(200_000), 8).map(lambda i: [float(i)] * 100), num_epochs=1000)
         nodes.shutdown()
-        say(found=nodes.cluster.results())
+        emit(found=nodes.cluster.results())
     """)
-    assert said["found"] == {"worker-0": True, "worker-1": True}
-    everybody_is_gone(house)
+    assert output["found"] == {"worker-0": True, "worker-1": True}
+    no_agents_left(house)
 
 
-def test_a_worker_that_raises_while_it_is_fed_says_why(house: House) -> None:
-    said = house.notebook.say("""
+def test_exception_of_a_fed_worker_is_reported(house: House) -> None:
+    output = house.notebook.evaluate("""
         def broken(args, ctx):
             feed = TFNode.DataFeed(ctx.mgr)
             feed.next_batch(10)
@@ -186,16 +186,16 @@ def test_a_worker_that_raises_while_it_is_fed_says_why(house: House) -> None:
 
         nodes = fed(broken)
         error = failing(lambda: nodes.train(sc.parallelize(range(500_000), 8).map(lambda i: [float(i)] * 100), num_epochs=10))
-        say(error=error, state=experiment.result(nodes.cluster_id).state)
+        emit(error=error, state=experiment.result(nodes.cluster_id).state)
     """)
-    assert "worker 1 on " in said["error"] and said["error"].rstrip().endswith("ValueError: no such column")
-    assert said["state"] == "failed"
-    everybody_is_gone(house)
+    assert "worker 1 on " in output["error"] and output["error"].rstrip().endswith("ValueError: no such column")
+    assert output["state"] == "failed"
+    no_agents_left(house)
 
 
-def test_a_failure_is_told_once(house: House) -> None:
-    """Without the errors of Spark's tasks and of the JVM, which only say that the node is gone."""
-    said = house.notebook.say("""
+def test_failure_is_reported_once(house: House) -> None:
+    """Without the errors of Spark's tasks and of the JVM, which only report that the node is gone."""
+    output = house.notebook.evaluate("""
         def broken(args, ctx):
             TFNode.DataFeed(ctx.mgr).next_batch(10)
             raise ValueError("no such column")
@@ -204,17 +204,17 @@ def test_a_failure_is_told_once(house: House) -> None:
         try:
             nodes.train(sc.parallelize(range(500_000), 8).map(lambda i: [float(i)] * 100), num_epochs=10)
         except hopyard.TrialsFailed as error:
-            told = traceback.format_exception(error)
-        say(told="".join(told), stopped=failing(nodes.shutdown))
+            lines = traceback.format_exception(error)
+        emit(error="".join(lines), stopped=failing(nodes.shutdown))
     """)
-    assert said["told"].count("ValueError: no such column") == 2, f"in a sentence, and in the traceback below it: {said['told']}"
-    assert "Py4J" not in said["told"] and "During handling of" not in said["told"]
+    assert output["error"].count("ValueError: no such column") == 2, f"in the message, and in its traceback: {output['error']}"
+    assert "Py4J" not in output["error"] and "During handling of" not in output["error"]
 
 
 @pytest.mark.parametrize("how", ["rows", "frame", "cached"])
-def test_a_worker_that_never_reads_ends_the_feed_once(house: House, how: str) -> None:
-    """After feed_timeout: neither four times that, for a task is tried again, nor once for each of many partitions."""
-    said = house.notebook.say(f"""
+def test_worker_that_never_reads_ends_the_feed_once(house: House, how: str) -> None:
+    """After feed_timeout: neither four times that because a task is retried, nor once for each of many partitions."""
+    output = house.notebook.evaluate(f"""
         def idle(args, ctx):
             while not os.path.exists(args):
                 time.sleep(0.05)
@@ -223,20 +223,20 @@ def test_a_worker_that_never_reads_ends_the_feed_once(house: House, how: str) ->
         nodes = fed(idle, gate)
         rows = {{"rows": sc.parallelize(range(1000), 16), "cached": sc.parallelize(range(1000), 16).map(lambda i: i + 1).cache(),
                 "frame": spark.range(0, 1000, 1, 16)}}["{how}"]
-        rows.count() if "{how}" != "frame" else rows.mapInArrow(lambda batches: batches, rows.schema).count()  # Spark's workers are up then
+        rows.count() if "{how}" != "frame" else rows.mapInArrow(lambda batches: batches, rows.schema).count()  # Spark's workers have started then
         began = time.monotonic()
         try:
             nodes.train(rows, num_epochs=1, feed_timeout=6)
         except hopyard.FeedTimeout as error:
-            told = str(error)
+            text = str(error)
         took = time.monotonic() - began
         open(gate, "w").close()
         nodes.shutdown()
-        say(told=told, took=took, run=nodes.cluster_id, tags=list(sc.getJobTags()))
+        emit(error=text, took=took, run=nodes.cluster_id, tags=list(sc.getJobTags()))
     """)
-    assert said["told"].startswith(f"a node of run {said['run']} took no rows for 6 s (feed_timeout); see its output with `hopyard logs")
-    assert 6 <= said["took"] < 15 and said["tags"] == [], said
-    everybody_is_gone(house)
+    assert output["error"].startswith(f"a node of run {output['run']} took no rows for 6 s (feed_timeout); see its output with `hopyard logs")
+    assert 6 <= output["took"] < 15 and output["tags"] == [], output
+    no_agents_left(house)
 
 
 # ---- streams ---------------------------------------------------------------------------------------------------
@@ -264,45 +264,45 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_batches_of_a_structured_stream_come_once(house: House, folder: Path) -> None:
-    """One that ends by itself, and one that ends when somebody has said that no more rows are wanted."""
-    said = house.notebook.say(STREAM + f"""
+def test_batches_of_a_structured_stream_arrive_once(house: House, folder: Path) -> None:
+    """One that ends by itself, and one that is asked to end."""
+    output = house.notebook.evaluate(STREAM + f"""
 from tensorflowonspark import reservation
 
 nodes, query = stream_of("{folder}", counting, availableNow=True)
 nodes.shutdown(query)
-say(ended=sums_of(nodes), batches=sum(p["numInputRows"] > 0 for p in query.recentProgress))
+emit(ended=sums_of(nodes), batches=sum(p["numInputRows"] > 0 for p in query.recentProgress))
 
 nodes, query = stream_of("{folder}", counting, processingTime="0 seconds")
 query.processAllAvailable()
 went_on = query.isActive
 reservation.Client(nodes.cluster_meta["server_addr"]).request_stop()
 nodes.shutdown(query)
-say(stopped=sums_of(nodes), active=[went_on, query.isActive])
+emit(stopped=sums_of(nodes), active=[went_on, query.isActive])
 """)
-    assert said["ended"] == said["stopped"] == [ROWS, sum(range(ROWS))]
-    assert said["batches"] == 3 and said["active"] == [True, False]
-    everybody_is_gone(house)
+    assert output["ended"] == output["stopped"] == [ROWS, sum(range(ROWS))]
+    assert output["batches"] == 3 and output["active"] == [True, False]
+    no_agents_left(house)
 
 
-def test_a_worker_that_raises_ends_the_stream_and_says_why(house: House, folder: Path) -> None:
-    said = house.notebook.say(STREAM + f"""
+def test_exception_of_a_worker_ends_the_stream_and_is_reported(house: House, folder: Path) -> None:
+    output = house.notebook.evaluate(STREAM + f"""
 def broken(args, ctx):
     feed = TFNode.DataFeed(ctx.mgr)
     feed.next_batch(10)
     raise ValueError("no such column")
 
 nodes, query = stream_of("{folder}", broken, processingTime="0 seconds")
-say(error=failing(lambda: nodes.shutdown(query)), active=query.isActive)
+emit(error=failing(lambda: nodes.shutdown(query)), active=query.isActive)
 """)
-    assert "worker " in said["error"] and said["error"].rstrip().endswith("ValueError: no such column")
-    assert not said["active"]
-    everybody_is_gone(house)
+    assert "worker " in output["error"] and output["error"].rstrip().endswith("ValueError: no such column")
+    assert not output["active"]
+    no_agents_left(house)
 
 
-def test_the_batches_of_a_dstream_come_once(house: House) -> None:
-    """shutdown waits until another program says that no more are wanted."""
-    said = house.notebook.say(f"""
+def test_batches_of_a_dstream_arrive_once(house: House) -> None:
+    """shutdown waits until another program requests the end."""
+    output = house.notebook.evaluate(f"""
         from pyspark.streaming import StreamingContext
 
         context, done = StreamingContext(sc, 0.5), []
@@ -314,43 +314,43 @@ def test_the_batches_of_a_dstream_come_once(house: House) -> None:
         context.start()
         while sum(done) < {ROWS}:
             time.sleep(0.05)
-        say(run=nodes.cluster_id)
+        emit(run=nodes.cluster_id)
     """)
     house.notebook.begin("""
         nodes.shutdown(context)
         found = nodes.cluster.results().values()
-        say(found=[sum(rows for _, rows, _ in found), sum(total for _, _, total in found)],
+        emit(found=[sum(rows for _, rows, _ in found), sum(total for _, _, total in found)],
             left=[str(context._jssc.getState()), sc.parallelize([1, 2]).count()])
     """)
-    house.yard.run("stop", "--feed", said["run"])
+    house.yard.run("stop", "--feed", output["run"])
     ended = house.notebook.end()
     assert ended["found"] == [ROWS, sum(range(ROWS))]
-    assert ended["left"] == ["STOPPED", 2], "Spark itself goes on"
-    everybody_is_gone(house)
+    assert ended["left"] == ["STOPPED", 2], "Spark itself continues"
+    no_agents_left(house)
 
 
-# ---- a death ---------------------------------------------------------------------------------------------------
+# ---- lost processes --------------------------------------------------------------------------------------------
 
 
-def test_an_executor_that_dies_takes_its_agent_along(house: House) -> None:
-    """Though that is none of its children any more; and the run says so."""
-    said = house.notebook.say("""
+def test_agent_exits_with_its_executor(house: House) -> None:
+    """Although the agent is not a child of the executor any more; the run reports it."""
+    output = house.notebook.evaluate("""
         nodes = fed(counting)
-        say(run=nodes.cluster_id)
+        emit(run=nodes.cluster_id)
     """)
-    wait_for(lambda: len(house.agents()) >= 2, "agents have left their tasks")
+    wait_for(lambda: len(house.agents()) >= 2, "agents have detached from their tasks")
     for pid in house.executors():
         os.kill(pid, signal.SIGKILL)
-    everybody_is_gone(house)
-    ended = house.notebook.say("""
-        say(error=failing(nodes.shutdown))
+    no_agents_left(house)
+    ended = house.notebook.evaluate("""
+        emit(error=failing(nodes.shutdown))
     """)
-    assert "agent is gone" in ended["error"] or "is over" in ended["error"], (said, ended)
+    assert "agent is gone" in ended["error"] or "is over" in ended["error"], (output, ended)
 
 
-def test_a_node_that_fails_under_a_dstream_ends_it_at_once(house: House) -> None:
-    """Though its next batch comes in an hour, and the program waits for the stream, and not for the nodes."""
-    said = house.notebook.say("""
+def test_failed_node_ends_a_dstream_at_once(house: House) -> None:
+    """Although its next batch comes in an hour, and the program waits for the stream, not for the nodes."""
+    output = house.notebook.evaluate("""
         from pyspark.streaming import StreamingContext
 
         def broken(args, ctx):
@@ -365,15 +365,15 @@ def test_a_node_that_fails_under_a_dstream_ends_it_at_once(house: House) -> None
         context.start()
         open(gate, "w").close()
         context.awaitTermination()
-        say(error=failing(lambda: nodes.shutdown(context)), left=sc.parallelize([1, 2]).count())
+        emit(error=failing(lambda: nodes.shutdown(context)), left=sc.parallelize([1, 2]).count())
     """)
-    assert said["error"].rstrip().endswith("ValueError: no such column") and said["left"] == 2
-    everybody_is_gone(house)
+    assert output["error"].rstrip().endswith("ValueError: no such column") and output["left"] == 2
+    no_agents_left(house)
 
 
-def test_no_rows_come_to_where_nobody_takes_them(house: House) -> None:
-    """The agent of a parameter server stays in its Spark task: the executor has no room for one that feeds."""
-    said = house.notebook.say("""
+def test_parameter_servers_get_no_rows(house: House) -> None:
+    """The agent of a parameter server stays in its Spark task: the executor has no slot for a feeding task."""
+    output = house.notebook.evaluate("""
         from pyspark import SparkFiles
 
         def from_where(args, ctx):
@@ -387,22 +387,22 @@ def test_no_rows_come_to_where_nobody_takes_them(house: House) -> None:
         nodes = fed(from_where, num_ps=1)
         nodes.train(sc.parallelize(range(64), 16).map(lambda i: SparkFiles.getRootDirectory()))
         nodes.shutdown()
-        say(found=nodes.cluster.results())
+        emit(found=nodes.cluster.results())
     """)
-    assert len(said["found"]["worker-0"]) == 1, said
-    everybody_is_gone(house)
+    assert len(output["found"]["worker-0"]) == 1, output
+    no_agents_left(house)
 
 
-def test_a_run_that_was_fed_fails_when_its_session_is_gone(house: House) -> None:
-    """At once, since nobody can feed its rows again; and nobody offers to resume it."""
-    said = house.notebook.say("""
+def test_fed_run_fails_without_its_session(house: House) -> None:
+    """At once, since its rows cannot be fed again; no message offers to resume it."""
+    output = house.notebook.evaluate("""
         nodes = fed(counting)
         spark.stop()
-        say(run=nodes.cluster_id)
+        emit(run=nodes.cluster_id)
     """)
-    run, yard = said["run"], house.yard
-    wait_for(lambda: yard.state(run) == "failed", "it fails")
+    run, yard = output["run"], house.yard
+    wait_for(lambda: yard.state(run) == "failed", "the run fails")
     shown = yard.run("show", run).stdout
     assert "rows" in shown and "start it anew" in shown and "resume" not in shown, shown
     assert "resume" not in yard.run("attach", run, rc=None).stdout
-    house.notebook.say(PROGRAMS.format(conf=CONF[house.part]))
+    house.notebook.evaluate(PROGRAMS.format(conf=CONF[house.part]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fork servers and trials that misbehave, and what the run makes of it."""
+"""Fork servers and trials that misbehave, and the resulting messages of the run."""
 from __future__ import annotations
 
 import os
@@ -14,8 +14,8 @@ from conftest import Yard, wait_for
 from test_experiment import Lab, lab  # noqa: F401  (a fixture)
 from test_seams import survive_at
 
-# A fork server without hopyard in it (src/supervise/fork_server.c has the protocol). It is given a line of Python for
-# when it starts and one for when it is asked for a trial; without --serve it is such a trial itself.
+# A fork server without hopyard (the protocol is in src/supervise/fork_server.c). Its arguments are a line of Python that
+# it runs at its start, and one that it runs when a trial is requested; without --serve it is such a trial itself.
 SERVER = '''\
 #!{python} -I
 import json, os, select, signal, socket, subprocess, sys, time
@@ -89,7 +89,7 @@ def write_server(yard: Yard, start: str = "", asked: str = "fork_trial(fds)", tr
 
 
 def start_with(yard: Yard, *options: tuple[str, object], **lines: str) -> None:
-    """A run whose function is anything, and whose trials this server forks."""
+    """A run with an arbitrary function whose trials this server forks."""
     given = [("max", "v"), ("grid", "x=1..2"), ("parallel", 2), *options]
     started = yard.submit(given, [write_server(yard, **lines)], function=b"{}\nanything")
     assert "run" in started, started
@@ -107,20 +107,20 @@ def outcomes(yard: Yard) -> list[tuple[str, float, int]]:
 # ---- servers --------------------------------------------------------------------------------
 
 
-def test_this_server_works(yard: Yard) -> None:
+def test_this_fork_server_works(yard: Yard) -> None:
     run_with(yard)
     assert outcomes(yard) == [("done", 1, 1), ("done", 2, 1)]
 
 
-def test_trials_wait_for_the_next_server_while_the_one_that_died_is_cleared_away(yard: Yard) -> None:
-    """What it has started must go first; meanwhile nobody is to be asked, and no attempt is lost by that."""
+def test_trials_wait_for_the_next_server_during_cleanup_of_a_dead_one(yard: Yard) -> None:
+    """Its processes must be removed first; meanwhile no server is used, and no attempt is lost."""
     run_with(yard, start='subprocess.Popen(["sleep", "60"])',
              asked='os.kill(os.getpid(), signal.SIGKILL) if first("died") else fork_trial(fds)')
     assert outcomes(yard) == [("done", 1, 1), ("done", 2, 1)]
 
 
-def test_a_server_that_refuses_to_fork_is_not_kept(yard: Yard) -> None:
-    """It holds all that was imported, and nobody will ask it again."""
+def test_server_that_refuses_to_fork_is_stopped(yard: Yard) -> None:
+    """It holds all imported modules, and will not be used again."""
     start_with(yard, asked='os.write(fds[3], b"refuse it has threads\\n")', trial=GATE)
     wait_for(lambda: len(yard.processes(r"/server$")) == 2, "both trials run in fresh interpreters")
     wait_for(lambda: not yard.processes(r"/server --serve$"), "the server is gone")
@@ -129,21 +129,21 @@ def test_a_server_that_refuses_to_fork_is_not_kept(yard: Yard) -> None:
     assert "it has threads" in yard.driver_log()
 
 
-def test_where_every_server_dies_trials_start_cold(yard: Yard) -> None:
-    """Not again and again, as long as the run lasts; and no attempt is lost by it."""
+def test_trials_start_cold_if_every_server_dies(yard: Yard) -> None:
+    """Not again and again for the whole run; and no attempt is lost by it."""
     run_with(yard, asked="os.kill(os.getpid(), signal.SIGKILL)")
     assert outcomes(yard) == [("done", 1, 1), ("done", 2, 1)]
     assert yard.driver_log().count("the fork server is over") == 3
     assert yard.driver_log().count("trials are not forked") == 1
 
 
-def test_a_server_that_ends_when_it_is_ready_is_not_started_for_ever(yard: Yard) -> None:
+def test_server_that_exits_when_ready_is_not_restarted_forever(yard: Yard) -> None:
     run_with(yard, start='agent.send(b"ready\\n"); os._exit(0)')
     assert outcomes(yard) == [("done", 1, 1), ("done", 2, 1)]
     assert yard.driver_log().count("the fork server is over") == 3
 
 
-def test_imports_that_take_longer_than_a_trial_may_are_not_waited_for(yard: Yard) -> None:
+def test_imports_longer_than_the_trial_timeout_are_given_up(yard: Yard) -> None:
     run_with(yard, ("timeout", "2s"), start="time.sleep(600)")
     assert outcomes(yard) == [("done", 1, 1), ("done", 2, 1)]
     assert "were not imported within a trial's time limit" in yard.driver_log()
@@ -152,9 +152,9 @@ def test_imports_that_take_longer_than_a_trial_may_are_not_waited_for(yard: Yard
 # ---- trials ---------------------------------------------------------------------------------
 
 
-def test_no_trial_can_change_the_function_of_those_that_follow(yard: Yard, lab: Lab) -> None:
-    """It lies in a file of the agent's, and a trial is the same user."""
-    said = lab.say("""
+def test_trial_cannot_change_the_function_of_later_trials(yard: Yard, lab: Lab) -> None:
+    """It is in a file of the agent, and a trial has the same user."""
+    output = lab.evaluate("""
         def training(x):
             path = os.environ["HOPYARD_FUNCTION"]
             for way in ("write", "truncate"):
@@ -166,17 +166,17 @@ def test_no_trial_can_change_the_function_of_those_that_follow(yard: Yard, lab: 
                     pass
             return x
         r = experiment.grid_search(training, {"x": [1, 2, 3]}, parallel=1, tensorboard=False)
-        say(values=[t.metric for t in r.trials], errors=[t.error for t in r.trials])
+        emit(values=[t.metric for t in r.trials], errors=[t.error for t in r.trials])
     """)
-    assert said["values"] == [1, 2, 3], said["errors"]
+    assert output["values"] == [1, 2, 3], output["errors"]
 
 
 @pytest.mark.parametrize("limits", ["", "watch"])
-def test_a_trial_over_its_memory_fails_alone(yard: Yard, lab: Lab, limits: str) -> None:
-    """By a cgroup, where there is one, and by the watch."""
+def test_trial_over_its_memory_limit_fails_alone(yard: Yard, lab: Lab, limits: str) -> None:
+    """With a cgroup, if there is one, and with the memory watcher."""
     if limits:
         lab.env["HOPYARD_TEST_LIMITS"] = limits
-    said = lab.say("""
+    output = lab.evaluate("""
         import numpy
 
         def training(x):
@@ -185,10 +185,10 @@ def test_a_trial_over_its_memory_fails_alone(yard: Yard, lab: Lab, limits: str) 
             time.sleep(1)
             return len(taken) >> 20
         r = experiment.grid_search(training, {"x": [10, 400, 20]}, parallel=3, memory="100M", tensorboard=False)
-        say(states=[t.state for t in r.trials], values=[t.metric for t in r.trials], errors=[t.error for t in r.trials])
+        emit(states=[t.state for t in r.trials], values=[t.metric for t in r.trials], errors=[t.error for t in r.trials])
     """)
-    assert said["states"] == ["done", "failed", "done"] and said["values"] == [10, None, 20], said
-    assert re.fullmatch(r"killed: used \d+\.\d [MG]B of the 100\.0 MB it may use; raise the memory limit", said["errors"][1])
+    assert output["states"] == ["done", "failed", "done"] and output["values"] == [10, None, 20], output
+    assert re.fullmatch(r"killed: used \d+\.\d [MG]B of the 100\.0 MB it may use; raise the memory limit", output["errors"][1])
     assert limits == "" or "limits=watch" in yard.driver_log()
 
 
@@ -196,7 +196,7 @@ def test_a_trial_over_its_memory_fails_alone(yard: Yard, lab: Lab, limits: str) 
 
 
 def stop_and_resume(yard: Yard) -> None:
-    """What has not begun is stopped at once, leaves nothing, and is run by the resumed run."""
+    """What has not started is stopped at once, leaves nothing, and is run by the resumed run."""
     yard.run("stop", "1")
     yard.wait_idle()
     assert yard.state() == "stopped" and not yard.processes()
@@ -211,7 +211,7 @@ def test_trials_that_wait_for_imports_can_be_stopped(yard: Yard) -> None:
     stop_and_resume(yard)
 
 
-def test_trials_that_are_just_being_forked_can_be_stopped(yard: Yard) -> None:
+def test_trials_can_be_stopped_during_the_fork(yard: Yard) -> None:
     start_with(yard, asked='time.sleep(600) if first("late") else fork_trial(fds)')
     wait_for(lambda: (yard.project / "late").exists(), "the server is asked")
     stop_and_resume(yard)
@@ -219,7 +219,7 @@ def test_trials_that_are_just_being_forked_can_be_stopped(yard: Yard) -> None:
 
 # ---- seams ----------------------------------------------------------------------------------
 
-# Where there is an agent, and it is sent the function; before that nothing is new.
+# From where there is an agent that receives the function; earlier positions are tested elsewhere.
 POSITIONS = {
     "agent/wire": range(4, 24, 4), "agent/alloc": range(96, 220, 12), "agent/sys": [60, *range(74, 140, 5)],
     "driver/wire": range(4, 24, 4), "driver/alloc": [*range(3216, 3250, 3), *range(3300, 4300, 100)], "driver/sys": range(430, 760, 25),
@@ -227,7 +227,7 @@ POSITIONS = {
 
 
 @pytest.mark.parametrize("seam", POSITIONS)
-def test_faults_on_the_way_of_a_function_are_survived(yard: Yard, seam: str) -> None:
+def test_faults_in_the_transfer_of_a_function(yard: Yard, seam: str) -> None:
     """Its bytes fill the stream's window more than once."""
     options = [("max", "v"), ("grid", "x=1..4"), ("parallel", 2), ("retries", 3)]
     server, function = write_server(yard), b"{}\n" + os.urandom(400_000)

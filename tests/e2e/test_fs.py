@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hopyard fs`: every command and every error, on whatever file system `base` is of."""
+"""`hopyard fs`: every command and every error, on the file system of `base`."""
 from __future__ import annotations
 
 import fcntl
@@ -21,7 +21,7 @@ from conftest import Yard, wait_for
 
 @pytest.fixture
 def base(tmp_path: Path) -> Iterator[str]:
-    """An empty folder of the file system under test, as a URL."""
+    """An empty directory of the file system under test, as a URL."""
     folder = tmp_path / "base"
     folder.mkdir()
     yield str(folder)
@@ -40,12 +40,12 @@ class Files:
         return subprocess.Popen(self.yard.command("fs", *args), env=self.yard.env, cwd=self.yard.project, **kw)
 
     def run(self, *args: object, rc: int = 0, stdin: bytes = b"") -> bytes:
-        """What it prints; what it complains about is in `said`."""
+        """Returns its standard output; its standard error is in `stderr`."""
         p = subprocess.run(self.yard.command("fs", *args), env=self.yard.env, cwd=self.yard.project, input=stdin,
                            capture_output=True, timeout=120)
-        self.said = p.stderr.decode()
-        assert p.returncode == rc, f"fs {args}: {p.returncode}\n{p.stdout.decode(errors='replace')}\n{self.said}"
-        assert bool(self.said) == bool(rc), self.said
+        self.stderr = p.stderr.decode()
+        assert p.returncode == rc, f"fs {args}: {p.returncode}\n{p.stdout.decode(errors='replace')}\n{self.stderr}"
+        assert bool(self.stderr) == bool(rc), self.stderr
         return p.stdout
 
     def write(self, path: str, content: bytes = b"x\n") -> str:
@@ -63,15 +63,15 @@ class Files:
         return json.loads(self.run(args[0], "--json", *args[1:]))
 
     def names(self, path: str = "") -> list[str]:
-        """All below a folder, hidden ones too."""
+        """All below a directory, including hidden files."""
         top = self / path if path else self.base
         return [e["path"].removeprefix(top).lstrip("/") for e in self.json("ls", "-R", top)]
 
     def fails(self, words: str, *args: object) -> None:
-        """One sentence with these words, for each of them one line."""
+        """It fails with one line that matches these words."""
         self.run(*args, rc=1)
-        assert re.search(words, self.said), self.said
-        assert self.said.startswith("hopyard fs: ") and self.said.count("\n") == 1, self.said
+        assert re.search(words, self.stderr), self.stderr
+        assert self.stderr.startswith("hopyard fs: ") and self.stderr.count("\n") == 1, self.stderr
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def f(yard: Yard, base: str) -> Files:
     return Files(yard, base)
 
 
-# ---- looking ----
+# ---- listing ----
 
 def test_ls_shows_a_line_for_each_file_with_columns_aligned(f: Files) -> None:
     f.write("a", b"12345")
@@ -97,7 +97,7 @@ def test_ls_shows_a_line_for_each_file_with_columns_aligned(f: Files) -> None:
     assert "1000 B" in f.run("ls", "-h", f.base).decode()
 
 
-def test_ls_goes_into_folders_when_told(f: Files) -> None:
+def test_ls_recursive(f: Files) -> None:
     f.make("d/e")
     f.write("d/e/x")
     f.write("d/.hidden")
@@ -106,7 +106,7 @@ def test_ls_goes_into_folders_when_told(f: Files) -> None:
     assert [e["path"] for e in f.json("ls", f / "d/e/x")] == [f / "d/e/x"]
 
 
-def test_ls_in_json_says_all(f: Files) -> None:
+def test_ls_json_has_all_fields(f: Files) -> None:
     f.write("a", b"123")
     entry, = f.json("ls", f.base)
     assert entry["path"] == f / "a" and entry["type"] == "file" and entry["size"] == 3 and entry["mode"] == "0644"
@@ -120,7 +120,7 @@ def test_names_with_control_characters_are_printed_safely(f: Files) -> None:
     assert b"a\\x1b[31mb\\tc" in f.run("ls", f.base)
     assert b"\x1b" not in f.run("stat", f / name)
     f.fails(r"a.\\\[31mb.c-none matches no files", "cat", f / (name.replace("[", "\\[") + "-none"))
-    assert "\x1b" not in f.said
+    assert "\x1b" not in f.stderr
 
 
 def test_many_files_are_listed_in_order(f: Files, yard: Yard) -> None:
@@ -133,7 +133,7 @@ def test_many_files_are_listed_in_order(f: Files, yard: Yard) -> None:
     assert len(f.json("ls", local)) == 2500
 
 
-def test_stat_tells_what_is_known(f: Files) -> None:
+def test_stat_shows_all_fields(f: Files) -> None:
     f.write("a", b"123")
     text = f.run("stat", f / "a").decode()
     assert re.search(r"^size +3 bytes$", text, re.M) and re.search(r"^rights +rw-r--r-- \(0644\)$", text, re.M)
@@ -141,7 +141,7 @@ def test_stat_tells_what_is_known(f: Files) -> None:
     assert (one["size"], one["type"], two["type"]) == (3, "file", "folder")
 
 
-def test_du_sums_up(f: Files) -> None:
+def test_du_sums_sizes(f: Files) -> None:
     f.make("d")
     f.write("d/a", b"1" * 3000)
     f.write("b", b"1" * 500)
@@ -152,7 +152,7 @@ def test_du_sums_up(f: Files) -> None:
     assert "2.9 KB" in f.run("du", "-h", f.base).decode()
 
 
-def test_df_tells_the_room(f: Files) -> None:
+def test_df_shows_free_space(f: Files) -> None:
     titles, row = f.run("df", f.base).decode().splitlines()
     path, size, used, free, use = row.split()
     assert titles.split() == ["path", "size", "used", "free", "use"]
@@ -160,8 +160,8 @@ def test_df_tells_the_room(f: Files) -> None:
     assert "B" in f.run("df", "-h", f.base).decode().splitlines()[1]
 
 
-def test_cat_prints_bytes_as_they_are(f: Files) -> None:
-    content = bytes(range(256)) * 9000  # more than a piece
+def test_cat_prints_bytes_unchanged(f: Files) -> None:
+    content = bytes(range(256)) * 9000  # more than a chunk
     f.write("a", content)
     f.write("b", b"end")
     assert f.run("cat", f / "a", f / "b") == content + b"end"
@@ -173,24 +173,24 @@ def test_tail_prints_the_end(f: Files) -> None:
     assert f.run("tail", "-c", "16", f / "a") == b"0000998\n0000999\n"
     assert len(f.run("tail", "-c1M", f / "a")) == 8000
     f.run("tail", "-c", "some", f / "a", rc=2)
-    assert "takes a number of bytes" in f.said
+    assert "takes a number of bytes" in f.stderr
 
 
-def test_tail_goes_on_as_a_file_grows_and_ends_quietly(f: Files, tmp_path: Path) -> None:
+def test_tail_follows_a_growing_file_and_exits_quietly(f: Files, tmp_path: Path) -> None:
     path = f.write("log", b"one\n")
     out = tmp_path / "out"
     with open(out, "wb") as to:
         p = f.start("tail", "-f", path, stdout=to, stderr=subprocess.PIPE)
     wait_for(lambda: out.read_bytes() == b"one\n", "the end of the file")
     f.write("log", b"one\ntwo\n")
-    wait_for(lambda: out.read_bytes() == b"one\ntwo\n", "what was added to it")
+    wait_for(lambda: out.read_bytes() == b"one\ntwo\n", "the appended data")
     p.send_signal(signal.SIGINT)
     assert p.communicate()[1] == b"" and p.returncode == -signal.SIGINT
 
 
 # ---- patterns ----
 
-def test_patterns_stand_for_names(f: Files) -> None:
+def test_patterns_are_expanded(f: Files) -> None:
     for name in ("a1", "a2", "b1", ".a3"):
         f.write(name, name.encode())
     assert f.run("cat", f / "a?") == b"a1a2"
@@ -200,15 +200,15 @@ def test_patterns_stand_for_names(f: Files) -> None:
     assert f.names() == [".a3"]
 
 
-def test_a_pattern_that_matches_nothing_is_said_and_the_rest_is_done(f: Files) -> None:
+def test_pattern_without_a_match_is_an_error_and_the_rest_is_done(f: Files) -> None:
     f.write("a", b"1")
     assert f.run("cat", f / "z*", f / "a", rc=1) == b"1"
-    assert f.said == f"hopyard fs: {f / 'z*'} matches no files\n"
+    assert f.stderr == f"hopyard fs: {f / 'z*'} matches no files\n"
     f.fails("is not closed", "cat", f / "[a")
     f.run("rm", "-f", f / "z*")
 
 
-def test_a_file_whose_name_could_be_a_pattern_is_meant_itself(f: Files, yard: Yard) -> None:
+def test_file_whose_name_is_a_pattern_is_matched_literally(f: Files, yard: Yard) -> None:
     local = yard.project / "odd"
     local.mkdir()
     (local / "a[1]").write_text("itself")
@@ -221,7 +221,7 @@ def test_a_file_whose_name_could_be_a_pattern_is_meant_itself(f: Files, yard: Ya
 # ---- copying ----
 
 @pytest.mark.smoke
-def test_put_and_get_carry_files_and_folders_over_and_back(f: Files, yard: Yard) -> None:
+def test_put_and_get_copy_files_and_directories(f: Files, yard: Yard) -> None:
     local = yard.project / "local"
     (local / "sub/empty").mkdir(parents=True)
     (local / "sub/a").write_bytes(os.urandom(3_000_000))
@@ -235,14 +235,14 @@ def test_put_and_get_carry_files_and_folders_over_and_back(f: Files, yard: Yard)
     assert f.names("two") == ["a", "b"]
 
 
-def test_standard_input_and_output_are_files_too(f: Files) -> None:
+def test_dash_is_standard_input_or_output(f: Files) -> None:
     content = os.urandom(2_500_000)
     f.run("put", "-", f / "in", stdin=content)
     assert f.run("get", f / "in", "-") == content
     assert f.names() == ["in"]
 
 
-def test_nothing_is_replaced_unless_told(f: Files, yard: Yard) -> None:
+def test_copies_replace_files_only_with_force(f: Files, yard: Yard) -> None:
     (yard.project / "new").write_text("new")
     f.write("a", b"old")
     for args in (["put", "new", f / "a"], ["cp", "new", f / "a"], ["mv", "new", f / "a"], ["put", "-", f / "a"]):
@@ -260,7 +260,7 @@ def test_nothing_is_replaced_unless_told(f: Files, yard: Yard) -> None:
     assert (yard.project / "mine").read_text() == "new"
 
 
-def test_cp_copies_folders_only_when_told(f: Files) -> None:
+def test_cp_copies_directories_only_with_r(f: Files) -> None:
     f.make("d/e")
     f.write("d/e/a", b"1")
     f.fails("d is a directory; add -r to copy directories", "cp", f / "d", f / "new")
@@ -272,7 +272,7 @@ def test_cp_copies_folders_only_when_told(f: Files) -> None:
     f.run("cp", "-r", "-f", f / "d", f / "new")
 
 
-def test_copies_say_what_is_wrong_with_where_they_go(f: Files) -> None:
+def test_copy_errors_name_the_target(f: Files) -> None:
     f.write("a")
     f.write("b")
     f.fails("its directory does not exist", "cp", f / "a", f / "none/a")
@@ -284,7 +284,7 @@ def test_copies_say_what_is_wrong_with_where_they_go(f: Files) -> None:
     assert f.names() == ["a", "b"]
 
 
-def test_one_that_fails_does_not_keep_the_others(f: Files) -> None:
+def test_one_failed_copy_does_not_stop_the_others(f: Files) -> None:
     f.write("a", b"1")
     f.write("c", b"3")
     f.make("to")
@@ -292,7 +292,7 @@ def test_one_that_fails_does_not_keep_the_others(f: Files) -> None:
     assert f.names("to") == ["a", "c"]
 
 
-def test_mv_renames_and_moves_into_folders(f: Files) -> None:
+def test_mv_renames_and_moves_into_directories(f: Files) -> None:
     f.write("a", b"1")
     f.make("d")
     f.run("mv", f / "a", f / "b")
@@ -322,7 +322,7 @@ def test_mv_between_file_systems_copies_and_removes(f: Files, yard: Yard) -> Non
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_copy_quietly_and_leaves_nothing(f: Files, how: signal.Signals) -> None:
+def test_signal_ends_a_copy_quietly_and_leaves_nothing(f: Files, how: signal.Signals) -> None:
     p = f.start("put", "-", f / "a", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     assert p.stdin
     p.stdin.write(b"x" * 100_000)
@@ -335,7 +335,7 @@ def test_a_signal_ends_a_copy_quietly_and_leaves_nothing(f: Files, how: signal.S
     assert f.names() == []
 
 
-def test_a_reader_that_goes_away_ends_cat_quietly(f: Files) -> None:
+def test_cat_exits_quietly_if_its_reader_is_gone(f: Files) -> None:
     f.write("a", b"x" * 5_000_000)
     p = f.start("cat", f / "a", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert p.stdout and p.stderr
@@ -350,8 +350,8 @@ def take_terminal(slave: int) -> None:
     fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
 
-def test_a_long_copy_shows_how_it_goes_in_one_line(f: Files) -> None:
-    """Bytes come over a second after the start, and a line on the terminal says how many."""
+def test_long_copy_shows_its_progress_in_one_line(f: Files) -> None:
+    """Data arrives more than a second after the start, and a line on the terminal shows the progress."""
     master, slave = pty.openpty()
     p = f.start("put", "-", f / "a", stdin=subprocess.PIPE, stderr=slave, preexec_fn=lambda: take_terminal(slave))
     os.close(slave)
@@ -371,9 +371,9 @@ def test_a_long_copy_shows_how_it_goes_in_one_line(f: Files) -> None:
     assert f.names() == ["a"]
 
 
-# ---- changing ----
+# ---- changes -----
 
-def test_rm_removes_files_and_folders_only_when_told(f: Files) -> None:
+def test_rm_removes_directories_only_with_r(f: Files) -> None:
     f.write("a")
     f.make("d/e")
     f.fails("d is a directory; use rm -r to remove it", "rm", f / "d")
@@ -383,14 +383,14 @@ def test_rm_removes_files_and_folders_only_when_told(f: Files) -> None:
     assert f.names() == []
 
 
-def test_rm_does_not_remove_where_we_are_or_all_there_is(f: Files, yard: Yard) -> None:
+def test_rm_refuses_the_current_and_the_root_directory(f: Files, yard: Yard) -> None:
     (yard.project / "keep").touch()
     for path in (".", "..", "/", f"{yard.project}/."):
         f.fails("is not removed", "rm", "-r", "-f", path)
     assert (yard.project / "keep").exists()
 
 
-def test_mkdir_makes_folders_and_their_way_when_told(f: Files) -> None:
+def test_mkdir_creates_parents_with_p(f: Files) -> None:
     f.run("mkdir", f / "a", f / "b")
     f.fails("a exists already", "mkdir", f / "a")
     f.fails("its parent directory does not exist", "mkdir", f / "x/y")
@@ -400,7 +400,7 @@ def test_mkdir_makes_folders_and_their_way_when_told(f: Files) -> None:
     assert f.names() == ["a", "b", "file", "x", "x/y"]
 
 
-def test_touch_makes_empty_files_and_leaves_what_is_there(f: Files) -> None:
+def test_touch_creates_empty_files_and_keeps_existing_ones(f: Files) -> None:
     f.write("a", b"1")
     f.run("touch", f / "a", f / "b", f.base)
     assert f.read("a") == b"1" and f.read("b") == b""
@@ -416,7 +416,7 @@ def mode(f: Files, path: str) -> str:
     ("g+w,o=", "0660", "0770"), ("+x", "0755", "0755"), ("u=rwx,go=", "0700", "0700"), ("1777", "1777", "1777"),
     ("o+t", "1644", "1755"),
 ])
-def test_chmod_takes_numbers_and_letters(f: Files, rights: str, file: str, folder: str) -> None:
+def test_chmod_takes_octal_and_symbolic_modes(f: Files, rights: str, file: str, folder: str) -> None:
     f.make("d")
     f.write("d/a")
     f.run("chmod", "755", f / "d")
@@ -424,16 +424,16 @@ def test_chmod_takes_numbers_and_letters(f: Files, rights: str, file: str, folde
     f.run("chmod", rights, f / "d/a", f / "d")
     assert mode(f, "d") == folder
     f.run("chmod", "755", f / "d")
-    assert mode(f, "d/a") in (file, "0644" if file[0] == "1" else file)  # HDFS knows no sticky files
+    assert mode(f, "d/a") in (file, "0644" if file[0] == "1" else file)  # HDFS has no sticky bit on files
 
 
-def test_chmod_goes_into_folders_when_told(f: Files) -> None:
+def test_chmod_recursive(f: Files) -> None:
     f.make("d/e")
     f.write("d/e/a")
     f.run("chmod", "-R", "go=,u=rwX", f / "d")
     assert [mode(f, p) for p in ("d", "d/e", "d/e/a")] == ["0700", "0700", "0600"]
     f.run("chmod", "u+q", f / "d", rc=2)
-    assert "invalid permissions 'u+q'" in f.said
+    assert "invalid permissions 'u+q'" in f.stderr
     f.run("chmod", "888", f / "d", rc=2)
     f.fails("none does not exist", "chmod", "700", f / "none")
 
@@ -446,7 +446,7 @@ def test_chown_sets_owner_and_group_by_name(f: Files) -> None:
     f.run("chown", f":{entry['group']}", f / "d/a")
     assert f.json("stat", f / "d/a")[0]["owner"] == entry["owner"]
     f.run("chown", ":", f / "d", rc=2)
-    assert "invalid owner" in f.said
+    assert "invalid owner" in f.stderr
     f.fails("none does not exist", "chown", entry["owner"], f / "none")
 
 
@@ -454,7 +454,7 @@ def test_chown_sets_owner_and_group_by_name(f: Files) -> None:
 
 @pytest.mark.parametrize("command", ["ls", "cat", "put", "get", "cp", "mv", "rm", "mkdir", "stat", "du", "df", "chmod",
                                      "chown", "tail", "touch"])
-def test_help_teaches_by_two_examples(f: Files, command: str) -> None:
+def test_help_has_usage_and_two_examples(f: Files, command: str) -> None:
     text = f.run(command, "--help").decode()
     assert f.run("help", command).decode() == text
     assert len(re.findall(rf"^  .*hopyard fs {command} ", text, re.M)) >= 3, "the usage and two examples"
@@ -462,12 +462,12 @@ def test_help_teaches_by_two_examples(f: Files, command: str) -> None:
     assert f"  fs {command} " in f.run("--help").decode()
 
 
-def test_what_cannot_be_is_said(f: Files) -> None:
+def test_usage_errors(f: Files) -> None:
     for args, words in ((["lss", "x"], "did you mean 'ls'"), (["cat"], "missing argument"),
                         (["cp", "a"], "missing argument"), (["ls", "--jsn"], "did you mean --json"),
                         (["frobnicate"], "hopyard fs --help")):
         f.run(*args, rc=2)
-        assert words in f.said
+        assert words in f.stderr
     f.fails("gopher://", "ls", "gopher://host/x")
     f.fails("x does not exist", "ls", f / "x")
     f.fails("x does not exist", "cat", f / "x")
@@ -477,7 +477,7 @@ def test_what_cannot_be_is_said(f: Files) -> None:
     f.fails("x does not exist", "du", f / "x")
 
 
-def test_relative_paths_are_of_this_machine_whatever_the_project_is(f: Files, yard: Yard) -> None:
+def test_relative_paths_are_local_for_any_project(f: Files, yard: Yard) -> None:
     (yard.project / "here").write_text("local")
     yard.env["HOPYARD_PROJECT"] = "hdfs://nowhere.invalid/Projects/demo"
     assert f.run("cat", "here") == b"local"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python functions as trials: forked warm, and what dies of it."""
+"""Python functions as trials: forked from a warm process, and failures of that process."""
 from __future__ import annotations
 
 import random
@@ -14,7 +14,7 @@ from test_gpus import device, gpus, is_free  # noqa: F401  (a fixture)
 
 
 def pythons(yard: Yard) -> list[int]:
-    """The fork server and all that it has forked."""
+    """The fork server and the processes that it has forked."""
     return sorted(yard.processes(r"hopyard\._trial"))
 
 
@@ -31,10 +31,10 @@ def server(yard: Yard) -> int:
     return int(wait_for(find, "there is no fork server"))
 
 
-# ---- warm ----------------------------------------------------------------------------------
+# ---- warm start ----------------------------------------------------------------------------
 
 
-def test_trials_are_forked_and_are_the_agents_children(yard: Yard, lab: Lab) -> None:
+def test_trials_are_forked_and_are_children_of_the_agent(yard: Yard, lab: Lab) -> None:
     lab.run("""
         def training(x):
             warm = "numpy" in sys.modules and "GLIBC_TUNABLES" not in os.environ
@@ -50,10 +50,10 @@ def test_trials_are_forked_and_are_the_agents_children(yard: Yard, lab: Lab) -> 
     for x in (1, 2, 3):
         ppid, pid, sid = map(int, (yard.project / f"ppid-{x}").read_text().split())
         assert ppid == agent and pid == sid and pid != forker
-    assert [t["value"] for t in yard.trials()] == [1, 1, 1], "numpy was imported before they began"
+    assert [t["value"] for t in yard.trials()] == [1, 1, 1], "numpy was imported before they started"
 
 
-def test_a_killed_server_is_replaced_and_its_trials_go_on(yard: Yard, lab: Lab) -> None:
+def test_killed_server_is_replaced_and_its_trials_continue(yard: Yard, lab: Lab) -> None:
     lab.run("""
         def training(x):
             time.sleep(1)
@@ -68,13 +68,13 @@ def test_a_killed_server_is_replaced_and_its_trials_go_on(yard: Yard, lab: Lab) 
     assert yard.driver_log().count("the fork server is over") == 1
 
 
-def test_an_op_run_when_a_module_is_imported_is_said_and_trials_start_cold(yard: Yard, lab: Lab, tmp_path: Path) -> None:
-    """An installed module that runs an operation: in a fork of that process the next one would hang."""
+def test_op_run_at_import_is_reported_and_trials_start_cold(yard: Yard, lab: Lab, tmp_path: Path) -> None:
+    """An installed module that runs an op at import: in a fork of that process the next op would hang."""
     site = tmp_path / "site-packages"
     site.mkdir()
     (site / "eager_module.py").write_text("import tensorflow as tf\nONE = tf.matmul([[1.0]], [[1.0]])\n")
     lab.env["PYTHONPATH"] = str(site)
-    said = lab.say("""
+    output = lab.evaluate("""
         import eager_module
 
         def training(x):
@@ -82,15 +82,15 @@ def test_an_op_run_when_a_module_is_imported_is_said_and_trials_start_cold(yard:
             return float(tf.matmul([[x]], eager_module.ONE)[0, 0])
 
         r = experiment.grid_search(training, {"x": [2.0, 3.0]}, parallel=2, tensorboard=False)
-        say(values=[t.metric for t in r.trials])
+        emit(values=[t.metric for t in r.trials])
     """)
-    assert said["values"] == [2, 3]
+    assert output["values"] == [2, 3]
     assert "importing eager_module has run a TensorFlow operation" in yard.driver_log()
     assert "move the operation into the function" in yard.driver_log()
 
 
-def test_a_large_function_goes_to_its_agent_whole(lab: Lab) -> None:
-    said = lab.say("""
+def test_large_function_reaches_its_agent_complete(lab: Lab) -> None:
+    output = lab.evaluate("""
         data = os.urandom(20 << 20)
 
         def training(x):
@@ -99,12 +99,12 @@ def test_a_large_function_goes_to_its_agent_whole(lab: Lab) -> None:
 
         import zlib
         r = experiment.grid_search(training, {"x": [1, 2]}, tensorboard=False)
-        say(values=[t.metric for t in r.trials], crc=zlib.crc32(data))
+        emit(values=[t.metric for t in r.trials], crc=zlib.crc32(data))
     """)
-    assert said["values"] == [said["crc"]] * 2
+    assert output["values"] == [output["crc"]] * 2
 
 
-def test_forked_trials_hold_their_gpus_as_long_as_they_live(gpus: Yard, lab: Lab) -> None:
+def test_forked_trials_hold_their_gpus_while_they_live(gpus: Yard, lab: Lab) -> None:
     """The lease goes through the server into the fork: the death of the server does not free it."""
     lab.env.update(gpus.env)
     lab.run("""
@@ -116,7 +116,7 @@ def test_forked_trials_hold_their_gpus_as_long_as_they_live(gpus: Yard, lab: Lab
                 time.sleep(0.02)
         experiment.grid_search(training, {"x": [1, 2]}, gpus=1, parallel=2, tensorboard=False, detach=True)
     """)
-    wait_for(lambda: all((gpus.project / f"here-{x}").exists() for x in (1, 2)), "both run")
+    wait_for(lambda: all((gpus.project / f"here-{x}").exists() for x in (1, 2)), "both trials run")
     assert not is_free(gpus, 0) and not is_free(gpus, 1)
     kill(server(gpus))
     assert not is_free(gpus, 0) and not is_free(gpus, 1)
@@ -141,7 +141,7 @@ EVOLUTION = """
 """
 
 
-def test_a_resumed_evolution_ends_with_the_same_population(yard: Yard, lab: Lab) -> None:
+def test_resumed_evolution_ends_with_the_same_population(yard: Yard, lab: Lab) -> None:
     lab.run(EVOLUTION.format(pause=0.1, detach=True))
     wait_for(lambda: len(settled(yard)) >= 8, "some are done")
     yard.kill_everything()
@@ -152,13 +152,13 @@ def test_a_resumed_evolution_ends_with_the_same_population(yard: Yard, lab: Lab)
     assert len(whole) == 24 and resumed == whole
 
 
-# ---- death ----------------------------------------------------------------------------------
+# ---- killed processes -----------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_kill_of_server_and_trials_at_random_moments(yard: Yard, lab: Lab, seed: int) -> None:
-    """25 kills a seed, 100 in all: of the fork server and of trials."""
+def test_kill_of_server_and_trials_at_random_times(yard: Yard, lab: Lab, seed: int) -> None:
+    """25 kills per seed, 100 in all: of the fork server and of trials."""
     rng = random.Random(seed)
     lab.run("""
         def training(x):
@@ -170,7 +170,7 @@ def test_kill_of_server_and_trials_at_random_moments(yard: Yard, lab: Lab, seed:
     kills = 0
     known: dict[int, tuple[float, int]] = {}
     while yard.state() != "done":
-        time.sleep(rng.uniform(0, 0.15))  # a random moment
+        time.sleep(rng.uniform(0, 0.15))  # at a random time
         victims = pythons(yard)
         if victims and kills < 25:
             kills += kill(rng.choice(victims))

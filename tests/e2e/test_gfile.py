@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hdfs:// in TensorFlow, from one build, in the one that is installed and in the oldest one; nobody imports hopyard."""
+"""hdfs:// in TensorFlow, with one build, in the installed version and in the oldest one, without an import of hopyard."""
 from __future__ import annotations
 
 import json
@@ -23,14 +23,14 @@ from conftest import ROOT, wait_for
 from hdfs import Hdfs
 from hdfs_client import write_conf
 
-OLD = ROOT / ".venv-old/bin/python"  # made by `make test`
+OLD = ROOT / ".venv-old/bin/python"  # built by `make test`
 PLUGINS = Path(hopyard.__file__).parents[1] / "tensorflow-plugins"
 CONTENT = random.Random(1).randbytes(3 * (1 << 20) + 7)  # as in gfile_suite.py
 USER = "alice"
 
 
 class TensorFlow:
-    """One that has found hdfs:// by itself."""
+    """A TensorFlow that has found hdfs:// by itself."""
 
     def __init__(self, python: str | Path, path: Path | None) -> None:
         self.python = python
@@ -49,7 +49,7 @@ class TensorFlow:
 def tensorflow(request: pytest.FixtureRequest, tmp_path: Path) -> TensorFlow:
     if request.param == "installed":
         return TensorFlow(sys.executable, None)
-    assert OLD.exists(), "make test sets it up"
+    assert OLD.exists(), "make test installs it"
     site = tmp_path / "site-packages"
     site.mkdir()
     (site / "tensorflow-plugins").symlink_to(PLUGINS)
@@ -57,13 +57,13 @@ def tensorflow(request: pytest.FixtureRequest, tmp_path: Path) -> TensorFlow:
 
 
 def new_folder(hdfs: Hdfs, name: str) -> str:
-    """The user's own."""
+    """It belongs to the user."""
     hdfs.shell("-mkdir", "-p", f"/gfile/{name}")
     hdfs.shell("-chown", USER, f"/gfile/{name}")
     return f"{hdfs.url}/gfile/{name}"
 
 
-def test_tensorflow_does_with_files_on_hdfs_what_it_does_with_others(
+def test_tensorflow_file_operations_on_hdfs(
     hdfs: Hdfs, tensorflow: TensorFlow, tmp_path: Path
 ) -> None:
     folder = new_folder(hdfs, tmp_path.name)
@@ -87,7 +87,7 @@ for path in sys.argv[1:]:
 """
 
 
-def test_one_serves_when_hopyard_is_installed_twice(tensorflow: TensorFlow, tmp_path: Path) -> None:
+def test_hopyard_installed_twice_registers_once(tensorflow: TensorFlow, tmp_path: Path) -> None:
     second = tmp_path / "second/site-packages"
     shutil.copytree(PLUGINS, second / "tensorflow-plugins")
     path = os.pathsep.join(filter(None, [tensorflow.env.get("PYTHONPATH"), str(second)]))
@@ -120,7 +120,7 @@ def ended(command: list[str | Path], env: dict[str, str], **pipes: int) -> Itera
 
 
 class Board:
-    """A TensorBoard, and what it printed."""
+    """A TensorBoard, and its output."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.lines: SimpleQueue[str] = SimpleQueue()
@@ -135,15 +135,15 @@ class Board:
         self.lines.put("")
 
     def find(self) -> str:
-        said = []
+        output = []
         while line := self.lines.get(timeout=120):
-            said.append(line)
+            output.append(line)
             if found := re.search(r"http://127\.0\.0\.1:\d+/", line):
                 return found[0]
-        raise AssertionError("".join(said))
+        raise AssertionError("".join(output))
 
     def ask(self, path: str, **query: str) -> object:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever the environment says
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # ignores proxies of the environment
         with opener.open(f"{self.address}{path}?{urllib.parse.urlencode(query)}", timeout=60) as answer:
             return json.load(answer)
 
@@ -154,7 +154,7 @@ class Board:
 
 
 @pytest.mark.parametrize("tensorflow", ["installed", pytest.param("oldest", marks=pytest.mark.full)], indirect=True)
-def test_tensorboard_shows_what_is_being_written(hdfs: Hdfs, tensorflow: TensorFlow, tmp_path: Path) -> None:
+def test_tensorboard_shows_files_during_the_write(hdfs: Hdfs, tensorflow: TensorFlow, tmp_path: Path) -> None:
     folder = new_folder(hdfs, tmp_path.name)
     env = tensorflow.env | hdfs.env(USER)
     board = [tensorflow.python, "-m", "tensorboard.main", "--logdir", folder, "--host", "127.0.0.1", "--port", "0",
@@ -199,7 +199,7 @@ print("seen", seen, flush=True)
 """
 
 
-def test_records_come_through_the_death_of_a_datanode(hdfs: Hdfs, tmp_path: Path) -> None:
+def test_records_survive_the_death_of_a_datanode(hdfs: Hdfs, tmp_path: Path) -> None:
     """Killed while TensorFlow writes, and another one while it reads: in the blocks' pipeline, or with a replica."""
     conf = write_conf(hdfs.conf, tmp_path / "conf", {"dfs.replication": 3})
     env = {**os.environ, **hdfs.env(), "HADOOP_CONF_DIR": str(conf), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code as the guides of hops have it, run as scripts and in a notebook with nothing changed in it.
+"""Code from the guides of hops, run unchanged as scripts and in a notebook.
 
-The calls are the guides'; each test says which. Where a guide has "# Training code" the training is ours,
-and small. `spark` is what Hopsworks' notebooks find defined: here it is None, this machine.
+The calls are those of the guides; each test names its guide. Where a guide has "# Training code" the training is ours,
+and small. `spark` is predefined in notebooks of Hopsworks: here it is None, this machine.
 """
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from conftest import Yard, wait_for
 HEAD = """
 spark = None
 def fetch(url):
-    'What a server says; its address is there before it is.'
+    'The answer of a server; its address is known before it listens.'
     import time, urllib.request
     end = time.monotonic() + 120
     while True:
@@ -40,7 +40,7 @@ print(_json.dumps({name: value for name, value in globals().items()
                    if not name.startswith("_") and isinstance(value, (str, int, float, list, tuple, dict, type(None)))}))
 """
 
-# Ours, and quick: what a guide's "Training code" stands for.
+# Ours, and quick: in place of a guide's "Training code".
 KERAS = """
 def training(learning_rate, dropout):
     import keras
@@ -60,7 +60,7 @@ def training(learning_rate, dropout):
 
 
 class Guide:
-    """Scripts in a project, run by `python -m hopyard.compat`; their variables, at the end."""
+    """Scripts in a project, run by `python -m hopyard.compat`; returns their variables at the end."""
 
     def __init__(self, yard: Yard) -> None:
         self.yard = yard
@@ -79,7 +79,7 @@ class Guide:
         return json.loads(self.run(code, **kw).stdout.splitlines()[-1])
 
     def records(self) -> None:
-        """Resources/train.tfrecords, by TensorFlow in a process of its own: here it would stay."""
+        """Resources/train.tfrecords, written by TensorFlow in another process: here it would stay imported."""
         code = """
             import numpy, tensorflow as tf
             with tf.io.TFRecordWriter("Resources/train.tfrecords") as file:
@@ -98,7 +98,7 @@ def guide(yard: Yard) -> Guide:
 
 
 def trials_in(logdir: str) -> list[str]:
-    """Names of the folders in a run's folder."""
+    """Names of the directories in a run's directory."""
     return sorted(entry.name for entry in os.scandir(logdir) if entry.is_dir())
 
 
@@ -108,7 +108,7 @@ def trials_in(logdir: str) -> list[str]:
 def test_parallel_experiments_guide(yard: Yard, guide: Guide) -> None:
     """tflauncher.rst: a grid by util.grid_params, launched, with TensorFlow reading from the project."""
     guide.records()
-    said = guide.variables(KERAS + """
+    output = guide.variables(KERAS + """
 args_dict = {'learning_rate': [0.001, 0.0005, 0.0001], 'dropout': [0.45, 0.7]}
 
 from hops import util
@@ -119,13 +119,13 @@ print(args_dict_grid)
 from hops import tflauncher
 logdir = tflauncher.launch(spark, training, args_dict_grid)
 """)
-    assert said["args_dict_grid"] == {"learning_rate": [0.001, 0.001, 0.0005, 0.0005, 0.0001, 0.0001],
-                                      "dropout": [0.45, 0.7, 0.45, 0.7, 0.45, 0.7]}
-    assert said["logdir"] == str(yard.logdir(1)) and said["logdir"].startswith(f"{yard.project}/Logs/TensorFlow/local-")
+    assert output["args_dict_grid"] == {"learning_rate": [0.001, 0.001, 0.0005, 0.0005, 0.0001, 0.0001],
+                                        "dropout": [0.45, 0.7, 0.45, 0.7, 0.45, 0.7]}
+    assert output["logdir"] == str(yard.logdir(1)) and output["logdir"].startswith(f"{yard.project}/Logs/TensorFlow/local-")
     pairs = [(lr, dropout) for lr in ("0.001", "0.0005", "0.0001") for dropout in ("0.45", "0.7")]
-    assert trials_in(said["logdir"]) == sorted(f"learning_rate={lr},dropout={dropout}" for lr, dropout in pairs)
+    assert trials_in(output["logdir"]) == sorted(f"learning_rate={lr},dropout={dropout}" for lr, dropout in pairs)
     for lr, dropout in pairs:
-        folder = Path(said["logdir"], f"learning_rate={lr},dropout={dropout}")
+        folder = Path(output["logdir"], f"learning_rate={lr},dropout={dropout}")
         assert list((folder / "train").glob("events.out.tfevents.*")), "what the code wrote to tensorboard.logdir()"
         assert ": loss " in (folder / "trial.log").read_text()
         assert (folder / "stdout").read_text() == f"trained with {lr} {dropout}\n"
@@ -136,7 +136,7 @@ def test_hops_library_guide(yard: Yard, guide: Guide) -> None:
     """hops.rst: one experiment, two, a grid of four; files written, copied and logged from inside."""
     (yard.project / "Resources").mkdir()
     (yard.project / "Resources" / "mydata.json").write_text('{"answer": 42}')
-    said = guide.variables("""
+    output = guide.variables("""
         def wrapper():
             from hops import hdfs
             fs_handle = hdfs.get_fs()
@@ -179,23 +179,23 @@ def test_hops_library_guide(yard: Yard, guide: Guide) -> None:
     """)
     assert (yard.project / "Resources" / "file.txt").read_text() == "Hello HopsWorks"
     assert (yard.project / "mydata.json").read_text() == '{"answer": 42}'
-    [trial] = trials_in(said["root_tensorboard_logdir"])
-    folder = Path(said["root_tensorboard_logdir"], trial)
+    [trial] = trials_in(output["root_tensorboard_logdir"])
+    folder = Path(output["root_tensorboard_logdir"], trial)
     assert (folder / "trial.log").read_text().endswith(": Hello HopsWorks\n")
-    assert os.path.isdir(said["top_level_logdir"]), "outside of a trial it is a temporary folder"
-    assert not (folder / "stdout").exists(), "the log is a thing apart from what is printed"
-    assert trials_in(said["two"]) == ["lr=0.1,dropout=0.4", "lr=0.3,dropout=0.7"]
-    assert trials_in(said["four"]) == [f"lr={lr},dropout={d}" for lr in ("0.1", "0.3") for d in ("0.4", "0.7")]
-    assert [said[name] for name in ("root_tensorboard_logdir", "two", "four")] == [str(yard.logdir(i)) for i in (1, 2, 3)]
-    assert (said["num_gpus"], said["num_param_servers"], said["num_executors"]) == (0, 0, 1)
-    assert said["project_path"] == f"{yard.project}/" and said["project_name"] == "project"
-    assert said["other_project_path"] == f"{yard.project.parent}/deep-learning-101/"
+    assert os.path.isdir(output["top_level_logdir"]), "outside of a trial it is a temporary directory"
+    assert not (folder / "stdout").exists(), "the log is separate from the output"
+    assert trials_in(output["two"]) == ["lr=0.1,dropout=0.4", "lr=0.3,dropout=0.7"]
+    assert trials_in(output["four"]) == [f"lr={lr},dropout={d}" for lr in ("0.1", "0.3") for d in ("0.4", "0.7")]
+    assert [output[name] for name in ("root_tensorboard_logdir", "two", "four")] == [str(yard.logdir(i)) for i in (1, 2, 3)]
+    assert (output["num_gpus"], output["num_param_servers"], output["num_executors"]) == (0, 0, 1)
+    assert output["project_path"] == f"{yard.project}/" and output["project_name"] == "project"
+    assert output["other_project_path"] == f"{yard.project.parent}/deep-learning-101/"
     assert {"Resources", "Logs", "Jupyter", "Models"} <= {entry.name for entry in yard.project.iterdir()}
 
 
 def test_experiment_guide(yard: Yard, guide: Guide) -> None:
     """experiment.rst, and the notebook Evolutionary_hyperparameter_search_Cifar10 of hops-examples."""
-    said = guide.variables("""
+    output = guide.variables("""
         def training(learning_rate, dropout):
             print(learning_rate, dropout)
 
@@ -219,15 +219,15 @@ def test_experiment_guide(yard: Yard, guide: Guide) -> None:
         logdir, best_params = tensorboard_hdfs_logdir
         environment = fetch(address + "data/environment")
     """)
-    assert len(trials_in(said["grid"][0])) == 6 and said["grid"][1] is None, "a grid needs no metric"
-    assert len(yard.trials(2)) == 30 and said["logdir"] == str(yard.logdir(2))
-    assert said["best_params"]["num_layers"] == 1 and 0.00005 <= said["best_params"]["learning_rate"] <= 0.005
-    assert said["logdir"] in said["environment"], "TensorBoard shows that run"
+    assert len(trials_in(output["grid"][0])) == 6 and output["grid"][1] is None, "a grid needs no metric"
+    assert len(yard.trials(2)) == 30 and output["logdir"] == str(yard.logdir(2))
+    assert output["best_params"]["num_layers"] == 1 and 0.00005 <= output["best_params"]["learning_rate"] <= 0.005
+    assert output["logdir"] in output["environment"], "TensorBoard shows that run"
 
 
-def test_evolution_without_a_metric_says_so(guide: Guide) -> None:
+def test_evolution_without_a_metric_is_an_error(guide: Guide) -> None:
     """experiment.rst: "Compared to grid search, a metric needs to be returned by your code"."""
-    said = guide.run("""
+    output = guide.run("""
         def training(learning_rate, dropout):
             pass
 
@@ -235,12 +235,12 @@ def test_evolution_without_a_metric_says_so(guide: Guide) -> None:
         experiment.evolutionary_search(spark, training, {'learning_rate': [0.001, 0.0001], 'dropout': [0.45, 0.7]},
                                        generations=1, population=4, tensorboard=False)
     """, rc=1).stderr
-    assert "training returned nothing, and this search needs a number from every trial" in said
+    assert "training returned nothing, and this search needs a number from every trial" in output
 
 
-def test_epochs_count_and_a_loss_does_where_a_direction_is_given(guide: Guide) -> None:
-    """A search of hops' whose function returns what `fit(...).history` is; best_params stays None without a metric."""
-    said = guide.variables("""
+def test_history_is_a_metric_and_a_loss_needs_a_direction(guide: Guide) -> None:
+    """A search of hops whose function returns `fit(...).history`; best_params stays None without a metric."""
+    output = guide.variables("""
         from hops import experiment
         from hops.experiment import Direction
         args_dict = {'x': [1, 2]}
@@ -254,9 +254,9 @@ def test_epochs_count_and_a_loss_does_where_a_direction_is_given(guide: Guide) -
         named = experiment.grid_search(training, args_dict, direction='min', optimization_key='loss', tensorboard=False)
         launched = experiment.launch(losing, {'x': [3]}, metric_key='loss', tensorboard=False)
     """)
-    assert said["epochs"][1] == {"x": 2} and said["unclear"][1] is None
-    assert said["least"][1] == said["named"][1] == {"x": 1} and said["named"][2]["val_loss"] == 1
-    assert said["launched"][1] == {"loss": 3}
+    assert output["epochs"][1] == {"x": 2} and output["unclear"][1] is None
+    assert output["least"][1] == output["named"][1] == {"x": 1} and output["named"][2]["val_loss"] == 1
+    assert output["launched"][1] == {"loss": 3}
 
 
 # ---- without the session: hops-docs, hopsml -------------------------------------------------------------------
@@ -265,7 +265,7 @@ def test_epochs_count_and_a_loss_does_where_a_direction_is_given(guide: Guide) -
 def test_hopsml_guide(yard: Yard, guide: Guide) -> None:
     """hopsml/experiment.rst: one program, a grid, evolution over a dict of outputs; none has a session."""
     guide.records()
-    said = guide.variables(KERAS + """
+    output = guide.variables(KERAS + """
 def code_to_run():
     dropout = 0.5
     learning_rate = 0.001
@@ -289,17 +289,17 @@ def evaluated(learning_rate, dropout):
 evolved = experiment.differential_evolution(evaluated, search_dict, direction=Direction.MAX, optimization_key='accuracy',
                                             population=4, generations=2)
 """)
-    assert len(trials_in(said["once"])) == 1
-    logdir, best, outputs = said["grid"]
+    assert len(trials_in(output["once"])) == 1
+    logdir, best, outputs = output["grid"]
     assert logdir == str(yard.logdir(2)) and best["dropout"] == 0.45 and outputs["metric"] < 0
-    logdir, best, outputs = said["evolved"]
+    logdir, best, outputs = output["evolved"]
     assert outputs == {"accuracy": 1 - best["dropout"], "loss": best["learning_rate"], "plot": "image_file.png"}
     assert len(yard.trials(3)) == 8
 
 
 def test_trainings_on_all_executors(yard: Yard, guide: Guide) -> None:
     """hopsml/experiment.rst, distributed training: a function without arguments finds its role in TF_CONFIG."""
-    said = guide.variables("""
+    output = guide.variables("""
         from pyspark.sql import SparkSession
         from hops import TFCluster, experiment, tensorboard
 
@@ -328,17 +328,17 @@ def test_trainings_on_all_executors(yard: Yard, guide: Guide) -> None:
     """)
     nodes = {run: sorted(t["params"]["node"] for t in yard.trials(run)) for run in (1, 2, 3)}
     assert nodes[1] == ["chief-0", "evaluator-0", "worker-0", "worker-1"] and nodes[2] == ["chief-0", "ps-0", "worker-0", "worker-1"]
-    assert nodes[3] == ["chief-0", "worker-0"] and said["roles"] == {"ps-0": "ps", "worker-0": "worker"}
-    assert said["metrics"] == {"accuracy": 0.5, "nodes": 3}, "an evaluator is no part of the cluster that trains"
-    assert [said["reduced"], said["served"], said["mirrored"]] == [str(yard.logdir(run)) for run in (1, 2, 3)]
-    assert Path(said["reduced"], "node=chief-0/stdout").read_text() == f"{said['reduced']}/node=chief-0\n"
+    assert nodes[3] == ["chief-0", "worker-0"] and output["roles"] == {"ps-0": "ps", "worker-0": "worker"}
+    assert output["metrics"] == {"accuracy": 0.5, "nodes": 3}, "an evaluator is not part of the training cluster"
+    assert [output["reduced"], output["served"], output["mirrored"]] == [str(yard.logdir(run)) for run in (1, 2, 3)]
+    assert Path(output["reduced"], "node=chief-0/stdout").read_text() == f"{output['reduced']}/node=chief-0\n"
 
 
 def test_quick_start_keeps_the_notebook_with_the_run(yard: Yard, guide: Guide) -> None:
     """README of hops-util-py up to 1.0."""
     (yard.project / "Jupyter").mkdir()
     (yard.project / "Jupyter" / "mnist.ipynb").write_text("{}")
-    said = guide.variables("""
+    output = guide.variables("""
         def minimal_mnist():
             from hops import hdfs
             hdfs.dump("changed", "Jupyter/mnist.ipynb")
@@ -351,13 +351,13 @@ def test_quick_start_keeps_the_notebook_with_the_run(yard: Yard, guide: Guide) -
                                    description='A minimal mnist example with two hidden layers',
                                    versioned_resources=[notebook])
     """)
-    assert Path(said["logdir"], "versioned_resources", "mnist.ipynb").read_text() == "{}", "as it was at the start"
+    assert Path(output["logdir"], "versioned_resources", "mnist.ipynb").read_text() == "{}", "as at the start of the run"
     assert yard.rows("SELECT name FROM runs") == [{"name": "mnist estimator"}]
 
 
 def test_custom_experiment_of_the_process_itself(yard: Yard, guide: Guide) -> None:
     """The API documentation's experiment.begin: "Code to calculate pi"."""
-    said = guide.variables("""
+    output = guide.variables("""
         import math
         from hops import experiment, hdfs, tensorboard
         folder = experiment.begin(name='calculate pi')
@@ -366,13 +366,13 @@ def test_custom_experiment_of_the_process_itself(yard: Yard, guide: Guide) -> No
         pi = math.pi
         experiment.end(pi)
     """)
-    assert said["folder"] == said["same"] and Path(said["folder"], "trial.log").read_text().endswith(": calculating\n")
+    assert output["folder"] == output["same"] and Path(output["folder"], "trial.log").read_text().endswith(": calculating\n")
     assert yard.state() == "done" and yard.trials()[0]["value"] == pytest.approx(3.14159, abs=1e-4)
 
 
-def test_random_search_draws_as_many_as_asked(yard: Yard, guide: Guide) -> None:
+def test_random_search_draws_the_requested_number(yard: Yard, guide: Guide) -> None:
     """The API documentation's experiment.random_search."""
-    said = guide.variables("""
+    output = guide.variables("""
         from hops import experiment
         boundary_dict = {'learning_rate': [0.1, 0.3], 'layers': [2, 9], 'dropout': [0.1,0.9]}
         def train_nn(learning_rate, layers, dropout):
@@ -380,12 +380,12 @@ def test_random_search_draws_as_many_as_asked(yard: Yard, guide: Guide) -> None:
         logdir, best = experiment.random_search(train_nn, boundary_dict, samples=14, direction='max')
     """)
     layers = [t["params"]["layers"] for t in yard.trials()]
-    assert len(layers) == 14 and set(layers) <= set(range(2, 10)) and said["best"]["layers"] == max(layers)
+    assert len(layers) == 14 and set(layers) <= set(range(2, 10)) and output["best"]["layers"] == max(layers)
 
 
 def test_models_guide(yard: Yard, guide: Guide) -> None:
     """hopsml/model.rst: trials export models, the best is found again."""
-    said = guide.variables("""
+    output = guide.variables("""
         def training(acc):
             import os
             from hops import model, tensorboard
@@ -406,13 +406,13 @@ def test_models_guide(yard: Yard, guide: Guide) -> None:
 
         best_model = model.get_best_model(MODEL_NAME, EVALUATION_METRIC, Metric.MAX)
     """)
-    best = said["best_model"]
+    best = output["best_model"]
     assert best["metrics"] == {"accuracy": "0.9098"} and best["name"] == "mnist"
     assert (yard.project / "Models" / "mnist" / str(best["version"]) / "saved_model.pb").read_text() == "0.9098"
 
 
-def test_generations_are_cleaned_up_but_for_the_last_and_the_best(yard: Yard, guide: Guide) -> None:
-    said = guide.variables("""
+def test_cleanup_generations_keeps_the_last_and_the_best(yard: Yard, guide: Guide) -> None:
+    output = guide.variables("""
         from hops import experiment
         def training(x):
             return x
@@ -420,13 +420,13 @@ def test_generations_are_cleaned_up_but_for_the_last_and_the_best(yard: Yard, gu
                                                       cleanup_generations=True, seed=1, tensorboard=False)
     """)
     best = max(yard.trials(), key=lambda t: t["value"])["number"]
-    assert len(trials_in(said["logdir"])) == len({best, 9, 10, 11, 12})
+    assert len(trials_in(output["logdir"])) == len({best, 9, 10, 11, 12})
 
 
-# ---- whose hops --------------------------------------------------------------------------------------------------
+# ---- which hops package is used ----------------------------------------------------------------------------------
 
 
-def test_trials_have_our_hops_too_an_installed_one_notwithstanding(tmp_path: Path, yard: Yard, guide: Guide) -> None:
+def test_trials_use_our_hops_despite_an_installed_one(tmp_path: Path, yard: Yard, guide: Guide) -> None:
     site = tmp_path / "site-packages"
     (site / "hops").mkdir(parents=True)
     (site / "hops" / "__init__.py").write_text("raise RuntimeError('theirs')")
@@ -444,7 +444,7 @@ def test_trials_have_our_hops_too_an_installed_one_notwithstanding(tmp_path: Pat
     assert all(t["state"] == "done" for t in yard.trials())
 
 
-def test_a_script_may_turn_it_on_itself(yard: Yard, guide: Guide) -> None:
+def test_script_may_import_hopyard_compat(yard: Yard, guide: Guide) -> None:
     script = yard.project / "own.py"
     script.write_text(textwrap.dedent("""
         import hopyard.compat
@@ -457,9 +457,9 @@ def test_a_script_may_turn_it_on_itself(yard: Yard, guide: Guide) -> None:
     assert p.stdout.splitlines()[-1] == str(yard.logdir())
 
 
-def test_a_local_session_gives_the_run_its_applications_id(yard: Yard, guide: Guide) -> None:
-    """A real session of Spark's, on this machine."""
-    said = guide.variables("""
+def test_run_with_a_local_session_has_its_application_id(yard: Yard, guide: Guide) -> None:
+    """A real Spark session on this machine."""
+    output = guide.variables("""
         from pyspark.sql import SparkSession
         from hops import experiment, util
         spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
@@ -473,15 +473,15 @@ def test_a_local_session_gives_the_run_its_applications_id(yard: Yard, guide: Gu
         spark.stop()
         del spark
     """)
-    assert said["app"].startswith("local-") and said["counts"] == [1, 3]
-    assert said["first"] == f"{yard.project}/Logs/TensorFlow/{said['app']}/1"
-    assert said["second"] == f"{yard.project}/Logs/TensorFlow/{said['app']}/2"
+    assert output["app"].startswith("local-") and output["counts"] == [1, 3]
+    assert output["first"] == f"{yard.project}/Logs/TensorFlow/{output['app']}/1"
+    assert output["second"] == f"{yard.project}/Logs/TensorFlow/{output['app']}/2"
 
 
 # ---- a notebook ---------------------------------------------------------------------------------------------------
 
 
-def test_the_guide_runs_in_a_notebook(yard: Yard, guide: Guide) -> None:
+def test_guide_runs_in_a_notebook(yard: Yard, guide: Guide) -> None:
     """experiment.rst again, a cell for each of its blocks, in a real kernel."""
     cells = [
         "import hopyard.compat\nspark = None",
@@ -493,13 +493,13 @@ def test_the_guide_runs_in_a_notebook(yard: Yard, guide: Guide) -> None:
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     client = nbclient.NotebookClient(book, timeout=240, kernel_name="python3")
     client.execute(cwd=str(yard.project), env=guide.env)
-    [said] = [output.text for output in book.cells[-1].outputs]
-    assert said == f"{{'learning_rate': 0.001, 'dropout': 0.7}} {yard.logdir()}\n"
+    [output] = [cell_output.text for cell_output in book.cells[-1].outputs]
+    assert output == f"{{'learning_rate': 0.001, 'dropout': 0.7}} {yard.logdir()}\n"
     yard.wait_idle()
 
 
-def test_a_tensorboard_that_was_started_ends_with_its_process(yard: Yard, guide: Guide) -> None:
-    said = guide.variables("""
+def test_started_tensorboard_exits_with_its_process(yard: Yard, guide: Guide) -> None:
+    output = guide.variables("""
         import os
         from hops import tensorboard
         os.makedirs("Logs/old")
@@ -507,7 +507,7 @@ def test_a_tensorboard_that_was_started_ends_with_its_process(yard: Yard, guide:
         again = tensorboard.visualize(spark, "Logs/old")
         environment = fetch(address + "data/environment")
     """)
-    assert f"{yard.project}/Logs/old" in said["environment"] and said["again"] == said["address"]
-    wait_for(lambda: not yard.processes("tensorboard"), "TensorBoard ends with the process that asked for it")
+    assert f"{yard.project}/Logs/old" in output["environment"] and output["again"] == output["address"]
+    wait_for(lambda: not yard.processes("tensorboard"), "TensorBoard exits with the process that started it")
     with pytest.raises(OSError):
-        urllib.request.urlopen(said["address"], timeout=5)
+        urllib.request.urlopen(output["address"], timeout=5)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our HDFS client while daemons of a real cluster die, stop and come back, disks fail, and others get in its way.
+"""Our HDFS client while daemons of a real cluster die, stop and restart, disks fail, and other clients interfere.
 
-Each ends in equal bytes or in one clear sentence; never in a short file that looks whole.
+Each case ends with equal bytes or with one clear message; never with a short file that looks complete.
 """
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from hdfs import Hdfs, HdfsHa
 from hdfs_client import (MIB, Client, are_equal, assert_no_wrong_byte_is_read, content, corrupt_blocks, flip_a_byte, pieces,
                          replicas)
 from needs import need_root
-from spark import held, mend
+from spark import held, repair
 from waiting import wait_for
 
-# Each round has two moments at which a DataNode is killed, each in the midst of a read and of a write.
+# Each round kills DataNodes at two times, each during a read and a write.
 ROUNDS = 25 if os.environ.get("HOPYARD_TEST_CLUSTER") == "all" else 2
 DATA = content(16 * MIB + 12_345)
 
@@ -45,73 +45,73 @@ def ha_client(hdfs_ha: HdfsHa, tmp_path: Path) -> Iterator[Client]:
         yield made
 
 
-# ---- a read and a write that go as far as they are told --------------------------------------------------------------
+# ---- a read and a write with controlled progress ---------------------------------------------------------------------
 
 
 class Put:
-    """`fs put -`, fed by the piece."""
+    """`fs put -`, fed in chunks."""
 
     def __init__(self, client: Client, path: str) -> None:
         self.program = client.start("put", "-f", "-", client / path, stdin=subprocess.PIPE)
         self.at = 0
 
-    def go_to(self, end: int) -> None:
+    def advance_to(self, end: int) -> None:
         assert self.program.stdin
         try:
             self.program.stdin.write(DATA[self.at : end])
             self.program.stdin.flush()
         except BrokenPipeError:
-            return  # it has given up, and finish() tells why
+            return  # it has failed; finish() returns the reason
         self.at = end
 
     def finish(self) -> str:
-        """What it complained about."""
-        self.go_to(len(DATA))
-        _, said = self.program.communicate(timeout=300)
-        assert (self.program.returncode == 0) == (said == b""), said
-        return said.decode()
+        """Its standard error."""
+        self.advance_to(len(DATA))
+        _, output = self.program.communicate(timeout=300)
+        assert (self.program.returncode == 0) == (output == b""), output
+        return output.decode()
 
 
 class Cat:
-    """`fs cat`, read by the piece."""
+    """`fs cat`, read in chunks."""
 
     def __init__(self, client: Client, path: str) -> None:
         self.program = client.start("cat", client / path)
         self.got = b""
 
-    def go_to(self, end: int) -> None:
+    def advance_to(self, end: int) -> None:
         assert self.program.stdout
         self.got += self.program.stdout.read(end - len(self.got))
 
     def finish(self) -> str:
         assert self.program.stdout and self.program.stderr
         self.got += self.program.stdout.read()
-        said = self.program.stderr.read().decode()
-        assert (self.program.wait(300) == 0) == (said == ""), said
-        assert are_equal(self.got, DATA[: len(self.got)]), "bytes that are not the file's"
-        return said
+        output = self.program.stderr.read().decode()
+        assert (self.program.wait(300) == 0) == (output == ""), output
+        assert are_equal(self.got, DATA[: len(self.got)]), "bytes that are not from the file"
+        return output
 
     def is_whole(self) -> bool:
         return are_equal(self.got, DATA)
 
 
 class FlushedWrite:
-    """The face's file, written in odd pieces and flushed now and then, in a thread."""
+    """A file of the Python API, written in chunks of varying size and flushed now and then, in a thread."""
 
     def __init__(self, client: Client, path: str, seed: int) -> None:
         self.file, self.seed = client.open(path, "w"), seed
         self.at = self.limit = 0
         self.may_go = threading.Condition()
-        self.said: str | None = None  # until it is over
+        self.error: str | None = None  # until it has finished
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
     def run(self) -> None:
         try:
             self.write()
-            self.said = ""
+            self.error = ""
         except OSError as error:
-            self.said = str(error)
+            self.error = str(error)
 
     def write(self) -> None:
         rng = random.Random(self.seed)
@@ -129,15 +129,15 @@ class FlushedWrite:
             self.limit = end
             self.may_go.notify()
 
-    def go_to(self, end: int) -> None:
+    def advance_to(self, end: int) -> None:
         self.allow(end)
-        wait_for(lambda: self.at >= end or self.said is not None, "the writer goes on", 240)
+        wait_for(lambda: self.at >= end or self.error is not None, "the writer continues", 240)
 
     def finish(self) -> str:
         self.allow(len(DATA))
         self.thread.join(300)
-        assert self.said is not None, "it still writes"
-        return self.said
+        assert self.error is not None, "the writer has not finished"
+        return self.error
 
 
 def recover_lease(client: Client, path: str) -> None:
@@ -148,7 +148,7 @@ def recover_lease(client: Client, path: str) -> None:
 # ---- DataNodes -------------------------------------------------------------------------------------------------------
 
 
-def kill_at_random_moments(client: Client, seed: int) -> None:
+def kill_at_random_times(client: Client, seed: int) -> None:
     """Two of three, one after the other, while one file is read and another is written."""
     rng = random.Random(seed)
     names = rng.sample(client.hdfs.datanodes, 2)
@@ -157,21 +157,21 @@ def kill_at_random_moments(client: Client, seed: int) -> None:
     read = Cat(client, "read")
     for moment, victim in zip(moments, names):
         for one in (write, read):
-            one.go_to(moment)
-        time.sleep(rng.random() * 0.02)  # any moment, also one between two packets
+            one.advance_to(moment)
+        time.sleep(rng.random() * 0.02)  # at any time, also between two packets
         os.kill(victim.pid, signal.SIGKILL)
-    told = f"seed {seed}, {[v.name for v in names]} at {moments}"
-    assert read.finish() == "" and read.is_whole(), told
-    assert write.finish() == "", told
-    client.hdfs.mend()
-    assert are_equal(client.shell_cat("written"), DATA), told
+    context = f"seed {seed}, {[v.name for v in names]} at {moments}"
+    assert read.finish() == "" and read.is_whole(), context
+    assert write.finish() == "", context
+    client.hdfs.repair()
+    assert are_equal(client.shell_cat("written"), DATA), context
 
 
-def test_datanodes_killed_at_random_moments_harm_neither_reads_nor_writes(client: Client) -> None:
+def test_reads_and_writes_survive_datanodes_killed_at_random_times(client: Client) -> None:
     client.put("read", DATA)
     base = random.SystemRandom().randrange(1 << 20)
     for i in range(ROUNDS):
-        kill_at_random_moments(client, base + i)
+        kill_at_random_times(client, base + i)
 
 
 def replicas_of_last_block(client: Client, path: str) -> int:
@@ -179,8 +179,8 @@ def replicas_of_last_block(client: Client, path: str) -> int:
     return len(blocks.getLastLocatedBlock().getLocations())
 
 
-def test_a_pipeline_loses_the_datanode_that_died_and_no_other(client: Client) -> None:
-    files = {name: client.open(name, "w") for name in "abcdef"}  # in some of them it is not the first
+def test_pipeline_recovery_drops_only_the_dead_datanode(client: Client) -> None:
+    files = {name: client.open(name, "w") for name in "abcdef"}  # in some pipelines it is not the first
     for file in files.values():
         file.write(DATA[:65_536])
         file.flush()
@@ -188,7 +188,7 @@ def test_a_pipeline_loses_the_datanode_that_died_and_no_other(client: Client) ->
     for at in range(65_536, 6 * 65_536, 65_536):
         for file in files.values():
             file.write(DATA[at : at + 65_536])
-        time.sleep(0.1)  # packets meet each state of the connections
+        time.sleep(0.1)  # packets see each state of the connections
     for name, file in files.items():
         file.flush()
         assert replicas_of_last_block(client, name) == 2, name
@@ -196,21 +196,21 @@ def test_a_pipeline_loses_the_datanode_that_died_and_no_other(client: Client) ->
         assert are_equal(client.read(name), DATA[: 6 * 65_536])
 
 
-def test_datanodes_that_come_back_are_used_again_by_the_same_writer(client: Client) -> None:
+def test_writer_uses_restarted_datanodes_again(client: Client) -> None:
     first, second, third = client.hdfs.datanodes
     put = Put(client, "written")
-    put.go_to(2 * MIB)
+    put.advance_to(2 * MIB)
     first.kill()
     second.kill()
-    put.go_to(6 * MIB)
-    client.hdfs.mend()
+    put.advance_to(6 * MIB)
+    client.hdfs.repair()
     third.kill()
     assert put.finish() == ""
-    client.hdfs.mend()
+    client.hdfs.repair()
     assert are_equal(client.shell_cat("written"), DATA)
 
 
-def test_a_file_that_is_written_has_no_length_when_no_datanode_tells_it(client: Client) -> None:
+def test_open_file_has_no_length_without_its_datanodes(client: Client) -> None:
     file = client.open("open", "w")
     file.write(DATA[:1000])
     file.flush()
@@ -219,69 +219,69 @@ def test_a_file_that_is_written_has_no_length_when_no_datanode_tells_it(client: 
         datanode.kill()
     with pytest.raises(OSError, match="none of its DataNodes reports its length"):
         client.read("open")
-    with pytest.raises(OSError, match="all DataNodes of the block failed"):  # who wrote it is told, too
+    with pytest.raises(OSError, match="all DataNodes of the block failed"):  # also after the writer is closed
         file.write(DATA)
     with pytest.raises(OSError, match="all DataNodes of the block failed"):
         file.close()
-    client.hdfs.mend()
+    client.hdfs.repair()
 
 
-def test_a_read_goes_on_with_another_replica_when_a_datanode_falls_silent(client: Client) -> None:
+def test_read_continues_with_another_replica_if_a_datanode_hangs(client: Client) -> None:
     client.put("read", DATA)
     cat = Cat(client, "read")
-    cat.go_to(3 * MIB)
+    cat.advance_to(3 * MIB)
     client.hdfs.datanodes[0].stop()
     assert cat.finish() == "" and cat.is_whole()
     client.hdfs.datanodes[0].resume()
 
 
-def test_all_datanodes_gone_and_back_delay_a_read_and_end_a_write_with_a_sentence(client: Client) -> None:
+def test_restart_of_all_datanodes_delays_a_read_and_fails_a_write_with_a_message(client: Client) -> None:
     client.put("read", DATA)
     cat, put, write = Cat(client, "read"), Put(client, "put"), FlushedWrite(client, "flushed", 1)
     for one in (cat, put, write):
-        one.go_to(5 * MIB + 4321)
+        one.advance_to(5 * MIB + 4321)
     for datanode in client.hdfs.datanodes:
         datanode.kill()
-    client.hdfs.mend()
-    assert cat.finish() == "" and cat.is_whole(), "a read waits for them"
+    client.hdfs.repair()
+    assert cat.finish() == "" and cat.is_whole(), "a read waits for the DataNodes"
     for one, name in ((put, "put"), (write, "flushed")):
-        said = one.finish()
-        assert "all DataNodes of the block failed" in said, said
-    assert client.names() == ["flushed", "read"], "a copy is there whole or not at all"
+        output = one.finish()
+        assert "all DataNodes of the block failed" in output, output
+    assert client.names() == ["flushed", "read"], "a copy is complete or absent"
     with pytest.raises(OSError, match="can be read after: hdfs debug recoverLease -path /.*/flushed"):
         client.read("flushed")
     recover_lease(client, "flushed")
     left = client.read("flushed")
-    assert are_equal(left, DATA[: len(left)]) and len(left) >= 5 * MIB, "what is whole stays"
+    assert are_equal(left, DATA[: len(left)]) and len(left) >= 5 * MIB, "complete files stay"
 
 
 # ---- NameNodes -------------------------------------------------------------------------------------------------------
 
 
-def test_a_namenode_that_is_killed_and_comes_back_delays_and_loses_nothing(client: Client) -> None:
+def test_namenode_restart_delays_operations_and_loses_nothing(client: Client) -> None:
     client.put("read", DATA)
     cat, put, write = Cat(client, "read"), Put(client, "put"), FlushedWrite(client, "flushed", 2)
     for one in (cat, put, write):
-        one.go_to(3 * MIB + 1234)
+        one.advance_to(3 * MIB + 1234)
     client.hdfs.namenode.kill()
     with ThreadPoolExecutor(3) as pool:
         finished = [pool.submit(one.finish) for one in (cat, put, write)]
-        client.hdfs.mend()
+        client.hdfs.repair()
         assert [f.result() for f in finished] == ["", "", ""]
     assert cat.is_whole()
     assert are_equal(client.shell_cat("put"), DATA) and are_equal(client.shell_cat("flushed"), DATA)
 
 
-def test_a_writer_waits_for_a_namenode_that_has_just_started(client: Client) -> None:
-    """It is in safe mode until DataNodes have told what they have: the blocks of a file that is whole."""
+def test_writer_waits_for_a_namenode_in_startup_safe_mode(client: Client) -> None:
+    """It is in safe mode until DataNodes have reported the blocks of complete files."""
     client.put("whole", DATA)
     file = client.open("file", "w")
-    file.write(DATA[:MIB])  # a whole block: the next byte asks for another
+    file.write(DATA[:MIB])  # a full block: the next byte needs another one
     client.hdfs.namenode.kill()
     for datanode in client.hdfs.datanodes:
         datanode.stop()
     with ThreadPoolExecutor(2) as pool:
-        started = pool.submit(mend, client.hdfs.part, client.hdfs.cluster)
+        started = pool.submit(repair, client.hdfs.part, client.hdfs.cluster)
         try:
             wait_for(lambda: "Safe mode is ON" in client.hdfs.dfsadmin("-safemode", "get", rc=None).text, "safe mode")
             with pytest.raises(OSError, match="safe mode"):
@@ -296,14 +296,14 @@ def test_a_writer_waits_for_a_namenode_that_has_just_started(client: Client) -> 
     assert are_equal(client.shell_cat("file"), DATA)
 
 
-def test_writing_goes_on_when_another_namenode_takes_over_from_one_that_lives_or_died(ha_client: Client) -> None:
+def test_writes_continue_after_failover_from_a_live_or_dead_namenode(ha_client: Client) -> None:
     ha: Any = ha_client.hdfs
     put, write = Put(ha_client, "put"), FlushedWrite(ha_client, "flushed", 3)
     for one in (put, write):
-        one.go_to(4 * MIB + 77)
+        one.advance_to(4 * MIB + 77)
     second = ha.failover()
     for one in (put, write):
-        one.go_to(9 * MIB)
+        one.advance_to(9 * MIB)
     second.kill()
     with ThreadPoolExecutor(2) as pool:
         finished = [pool.submit(one.finish) for one in (put, write)]
@@ -314,8 +314,8 @@ def test_writing_goes_on_when_another_namenode_takes_over_from_one_that_lives_or
 
 
 @contextmanager
-def observing(ha: Any) -> Iterator[str]:
-    """The NameNode that is not active observes; its name."""
+def standby_as_observer(ha: Any) -> Iterator[str]:
+    """Makes the NameNode that is not active an observer; returns its name."""
     name = ha.ids[1 if ha.is_active(0) else 0]
     ha.haadmin("-transitionToObserver", name)
     try:
@@ -324,10 +324,10 @@ def observing(ha: Any) -> Iterator[str]:
         ha.haadmin("-transitionToStandby", name)
 
 
-def test_an_observer_is_passed_over_for_the_active_namenode(ha_client: Client) -> None:
-    """Also when it is asked first: of what was written a moment ago it may know nothing yet."""
+def test_observer_is_skipped_for_the_active_namenode(ha_client: Client) -> None:
+    """Also if it is asked first: it may not have the latest edits yet."""
     ha: Any = ha_client.hdfs
-    with observing(ha) as name:
+    with standby_as_observer(ha) as name:
         others = [i for i in ha.ids if i != name]
         ha_client.set(**{f"dfs.ha.namenodes.{ha.url.removeprefix('hdfs://')}": ",".join([name, *others])})
         for n in range(5):
@@ -337,10 +337,10 @@ def test_an_observer_is_passed_over_for_the_active_namenode(ha_client: Client) -
         ha_client.fails("File does not exist", "cat", ha_client / "missing")
 
 
-# ---- replicas that are damaged ---------------------------------------------------------------------------------------
+# ---- corrupt replicas ------------------------------------------------------------------------------------------------
 
 
-def test_a_damaged_replica_is_reported_and_another_one_read(client: Client) -> None:
+def test_corrupt_replica_is_reported_and_another_one_is_read(client: Client) -> None:
     data = content(2 * MIB, 5)
     client.put("three", data)
     before, damaged = corrupt_blocks(client.hdfs), replicas(client.hdfs, data[MIB:])
@@ -348,11 +348,11 @@ def test_a_damaged_replica_is_reported_and_another_one_read(client: Client) -> N
     flip_a_byte(damaged[0], 300_000)
     flip_a_byte(damaged[1], 700_000)
     wait_for(lambda: are_equal(client.cat("three"), data) and corrupt_blocks(client.hdfs) > before,
-             "the NameNode hears of the damaged replica")
+             "the corrupt replica is reported to the NameNode")
     client.run("rm", client / "three")
 
 
-def test_a_replica_that_was_cut_off_is_not_taken_for_a_whole_one(client: Client) -> None:
+def test_truncated_replica_is_detected(client: Client) -> None:
     data = content(MIB + MIB // 2, 6)
     client.put("cut", data)
     for block in replicas(client.hdfs, data[:MIB])[:2]:
@@ -362,12 +362,12 @@ def test_a_replica_that_was_cut_off_is_not_taken_for_a_whole_one(client: Client)
     client.run("rm", client / "cut")
 
 
-def test_of_a_file_with_no_good_replica_no_wrong_byte_is_read(client: Client) -> None:
+def test_no_wrong_byte_is_read_without_an_intact_replica(client: Client) -> None:
     client.set(dfs_replication=1)
     assert_no_wrong_byte_is_read(client)
 
 
-# ---- what a cluster refuses ------------------------------------------------------------------------------------------
+# ---- refused operations ----------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -379,7 +379,7 @@ def safe_mode(hdfs: Hdfs) -> Iterator[None]:
         hdfs.dfsadmin("-safemode", "leave")
 
 
-def test_in_safe_mode_files_are_read_and_nothing_is_changed(client: Client) -> None:
+def test_safe_mode_allows_reads_and_refuses_changes(client: Client) -> None:
     client.put("file", b"here")
     with safe_mode(client.hdfs):
         assert client.cat("file") == b"here" and client.names() == ["file"]
@@ -392,13 +392,13 @@ def test_in_safe_mode_files_are_read_and_nothing_is_changed(client: Client) -> N
     assert client.names() == ["file"]
 
 
-def test_a_quota_that_is_used_up_is_said_and_leaves_no_part_of_a_file(client: Client) -> None:
+def test_exceeded_quota_is_reported_and_leaves_no_partial_file(client: Client) -> None:
     client.run("mkdir", client / "names")
     client.run("mkdir", client / "space")
     client.hdfs.dfsadmin("-setQuota", 3, client.path("names"))
     client.run("touch", client / "names/1", client / "names/2")
     client.fails("NameSpace quota (directories and files) of directory", "touch", client / "names/3")
-    assert client.said.rstrip().endswith("remove files there, or ask for a larger quota"), client.said
+    assert client.output.rstrip().endswith("remove files there, or ask for a larger quota"), client.output
     client.hdfs.dfsadmin("-setSpaceQuota", 7 * MIB, client.path("space"))  # two blocks, three times
     client.put("space/fits", content(2 * MIB))
     client.run("rm", client / "space/fits")
@@ -409,7 +409,7 @@ def test_a_quota_that_is_used_up_is_said_and_leaves_no_part_of_a_file(client: Cl
     assert caught.value.errno == 122  # EDQUOT
 
 
-def test_what_a_user_may_not_do_is_said(client: Client) -> None:
+def test_permission_errors(client: Client) -> None:
     client.put("hers", b"x")
     client.run("chmod", "700", client.hdfs.url + client.top)
     client.fails("Permission denied: user=bob, access=EXECUTE", "cat", client / "hers", user="bob")
@@ -422,7 +422,7 @@ def test_what_a_user_may_not_do_is_said(client: Client) -> None:
     assert client.cat("hers") == b"x" and client.names() == ["hers"]
 
 
-def test_disks_that_are_full_are_said_and_leave_no_part_of_a_file(tmp_path: Path) -> None:
+def test_full_disks_are_reported_and_leave_no_partial_file(tmp_path: Path) -> None:
     need_root("to mount a small disk")
     with held("hdfs", tmp_path / "small", "--disk", "24") as cluster:
         client = Client(Hdfs(cluster), BIN, tmp_path)
@@ -431,11 +431,11 @@ def test_disks_that_are_full_are_said_and_leave_no_part_of_a_file(tmp_path: Path
         assert client.names() == ["fits"] and are_equal(client.cat("fits"), DATA[: 4 * MIB])
 
 
-# ---- another writer --------------------------------------------------------------------------------------------------
+# ---- concurrent writers ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["recovered", "replaced", "removed"])
-def test_a_writer_whose_file_was_taken_over_is_told(client: Client, how: str) -> None:
+def test_writer_whose_lease_was_taken_gets_an_error(client: Client, how: str) -> None:
     file = client.open("file", "w")
     file.write(DATA[: MIB + 300_000])
     file.flush()
@@ -456,7 +456,7 @@ def test_a_writer_whose_file_was_taken_over_is_told(client: Client, how: str) ->
         assert client.names() == (["file"] if how == "replaced" else [])
 
 
-def test_a_file_that_is_being_written_is_not_appended_to_by_another(client: Client) -> None:
+def test_open_file_cannot_be_appended_to_by_another_writer(client: Client) -> None:
     hadoop = client.hdfs.hadoop()
     stream = hadoop.files().create(hadoop.hadoop.fs.Path(client.path("theirs")))
     stream.write(bytearray(b"theirs"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What our HDFS client writes is read by Hadoop's own, and the reverse, byte for byte; and both say the same of files."""
+"""Our HDFS client and Hadoop's own read each other's files byte for byte, and report the same metadata."""
 from __future__ import annotations
 
 import json
@@ -25,7 +25,7 @@ def client(hdfs: Hdfs, tmp_path: Path) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("sums", ["CRC32C", "CRC32"])
-def test_hadoop_reads_what_we_wrote_and_we_what_it_wrote(client: Client, tmp_path: Path, sums: str) -> None:
+def test_hadoop_and_our_client_read_each_others_files(client: Client, tmp_path: Path, sums: str) -> None:
     client.set(dfs_checksum_type=sums)
     wanted = make_files(tmp_path / "from", SIZES)
     client.run("put", tmp_path / "from", client / "ours")
@@ -35,13 +35,13 @@ def test_hadoop_reads_what_we_wrote_and_we_what_it_wrote(client: Client, tmp_pat
     client.run("get", client / "theirs", tmp_path / "got-theirs")
     assert_same(files_in(tmp_path / "got-theirs"), wanted)
     checksum = client.shell("-checksum", client.path("ours/of65537"), client.path("theirs/of65537")).text.split("\n")
-    assert checksum[0].split("\t")[1:] == checksum[1].split("\t")[1:], "chunks and their sums are cut alike"
+    assert checksum[0].split("\t")[1:] == checksum[1].split("\t")[1:], "chunks and checksums are the same"
     assert f"MD5-of-0MD5-of-512{sums}" in checksum[0]
 
 
 @pytest.mark.parametrize("chunk, block", [(512, 512), (1024, 3072), (4096, MIB), (MIB, 2 * MIB)])
-def test_chunks_and_blocks_of_other_sizes_are_cut_as_hadoop_does(client: Client, tmp_path: Path, chunk: int,
-                                                                 block: int) -> None:
+def test_other_chunk_and_block_sizes_match_hadoop(client: Client, tmp_path: Path, chunk: int,
+                                                  block: int) -> None:
     client.set(dfs_bytes__per__checksum=chunk, dfs_blocksize=block)
     sizes = [0, chunk - 1, chunk, chunk + 1, block - 1, block, block + 1, 5 * block + chunk // 3]
     wanted = make_files(tmp_path / "from", sizes)
@@ -53,7 +53,7 @@ def test_chunks_and_blocks_of_other_sizes_are_cut_as_hadoop_does(client: Client,
     assert_same(files_in(tmp_path / "again"), wanted)
 
 
-def test_what_is_written_in_odd_pieces_with_flushes_between_is_whole(client: Client, tmp_path: Path) -> None:
+def test_writes_in_varying_chunks_with_flushes_are_complete(client: Client, tmp_path: Path) -> None:
     wanted = {}
     client.run("mkdir", client / "odd")
     for i, (size, most) in enumerate([(5000, 300), (200_000, 3000), (3 * MIB + 777, 150_000), (2 * MIB, 100_000)]):
@@ -72,7 +72,7 @@ def test_what_is_written_in_odd_pieces_with_flushes_between_is_whole(client: Cli
 
 
 @pytest.mark.parametrize("more", [1, 513, MIB + 70_000])
-def test_files_of_all_sizes_are_appended_to(client: Client, tmp_path: Path, more: int) -> None:
+def test_append_to_files_of_all_sizes(client: Client, tmp_path: Path, more: int) -> None:
     wanted = make_files(tmp_path / "from", SIZES)
     client.shell("-put", tmp_path / "from", client.path("grown"))
     for name in wanted:
@@ -83,7 +83,7 @@ def test_files_of_all_sizes_are_appended_to(client: Client, tmp_path: Path, more
     assert_same(files_in(tmp_path / "got"), wanted)
 
 
-def test_a_file_is_appended_to_again_and_again_by_both(client: Client, tmp_path: Path) -> None:
+def test_repeated_appends_by_both_clients(client: Client, tmp_path: Path) -> None:
     wanted = b""
     for i, size in enumerate([100, 412, 1, 65_023, 70_001, MIB - 135_000, 3, MIB]):
         more = content(size, i)
@@ -97,7 +97,7 @@ def test_a_file_is_appended_to_again_and_again_by_both(client: Client, tmp_path:
     assert are_equal(client.cat("both"), wanted) and are_equal(client.shell_cat("both"), wanted)
 
 
-def test_a_file_that_is_written_is_read_up_to_its_last_flush(client: Client) -> None:
+def test_open_file_is_readable_up_to_its_last_flush(client: Client) -> None:
     with client.open("open", "w") as file:
         wanted = b""
         for i, size in enumerate([1, 510, 1, 70_000, 900_000, 100_000, 5]):
@@ -111,7 +111,7 @@ def test_a_file_that_is_written_is_read_up_to_its_last_flush(client: Client) -> 
     assert are_equal(client.read("open"), wanted + b"not flushed")
 
 
-def test_what_hadoop_has_flushed_is_read_while_it_writes(client: Client) -> None:
+def test_data_flushed_by_hadoop_is_readable_during_its_write(client: Client) -> None:
     hadoop = client.hdfs.hadoop()
     stream = hadoop.files().create(hadoop.hadoop.fs.Path(client.path("theirs")))
     wanted = b""
@@ -124,7 +124,7 @@ def test_what_hadoop_has_flushed_is_read_while_it_writes(client: Client) -> None
     assert are_equal(client.cat("theirs"), wanted)
 
 
-def test_eight_threads_read_one_file_at_random_places(client: Client) -> None:
+def test_eight_threads_read_one_file_at_random_offsets(client: Client) -> None:
     data = content(6 * MIB + 4321)
     client.write("data", data)
     with client.open("data") as file:
@@ -135,8 +135,8 @@ def test_eight_threads_read_one_file_at_random_places(client: Client) -> None:
 # ---- erasure-coded files -------------------------------------------------------------------------------------------
 
 
-def test_erasure_coded_files_are_read_even_when_a_datanode_is_dead(client: Client, tmp_path: Path) -> None:
-    """Two units of data in cells of 1 MiB, and their exclusive or. Blocks of a cell, and of three: a group of six."""
+def test_erasure_coded_files_are_readable_with_a_dead_datanode(client: Client, tmp_path: Path) -> None:
+    """Two data units in cells of 1 MiB, and their XOR. Blocks of one cell and of three: a group of six."""
     sizes = [0, 1, 512, MIB - 1, MIB, MIB + 1, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 3 * MIB + 5, 7 * MIB + 12_345]
     wanted = make_files(tmp_path / "from", sizes)
     for block in (MIB, 3 * MIB):
@@ -150,13 +150,13 @@ def test_erasure_coded_files_are_read_even_when_a_datanode_is_dead(client: Clien
         for at in (5 * MIB + 10, 100, 3 * MIB - 1, sizes[-1] - 1):
             assert are_equal(file.pread(MIB + 1, at), largest[at : at + MIB + 1])
         client.hdfs.datanodes[0].kill()
-        assert are_equal(file.pread(-1, 0), largest), "it was open before"
+        assert are_equal(file.pread(-1, 0), largest), "the file was open before"
     for block in (MIB, 3 * MIB):
         client.run("get", client / f"coded{block}/in", tmp_path / f"decoded{block}")
         assert_same(files_in(tmp_path / f"decoded{block}"), wanted)
 
 
-def test_what_we_write_into_an_erasure_coded_folder_is_replicated_and_whole(client: Client) -> None:
+def test_files_written_to_an_erasure_coded_directory_are_replicated(client: Client) -> None:
     client.shell("-mkdir", client.path("coded"))
     client.hdfs.hadoop().run("ECAdmin", "-setPolicy", "-path", client.path("coded"))
     data = content(2 * MIB + 9)
@@ -167,8 +167,8 @@ def test_what_we_write_into_an_erasure_coded_folder_is_replicated_and_whole(clie
 # ---- names ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_of_any_size_is_listed_whole_and_in_order(client: Client) -> None:
-    """A NameNode answers with a thousand entries at a time (dfs.ls.limit)."""
+def test_directories_of_any_size_are_listed_completely_and_in_order(client: Client) -> None:
+    """A NameNode returns a thousand entries per call (dfs.ls.limit)."""
     names = [f"file-{i}" for i in range(2500)]
     client.run("mkdir", client / "many")
     for i in range(0, 2500, 500):
@@ -180,7 +180,7 @@ def test_a_folder_of_any_size_is_listed_whole_and_in_order(client: Client) -> No
     assert client.names() == []
 
 
-def test_names_may_have_spaces_any_letter_and_percent_signs(client: Client) -> None:
+def test_names_with_spaces_unicode_and_percent_signs(client: Client) -> None:
     names = ["a b", "100%", "%41%2F", "Grüße", "日本 語", "a+b=c&d", "x;y", "#1", "quo'te\"s"]
     for name in names:
         client.put(name, name.encode())
@@ -188,21 +188,21 @@ def test_names_may_have_spaces_any_letter_and_percent_signs(client: Client) -> N
     hadoop = client.hdfs.hadoop()
     folder = hadoop.hadoop.fs.Path(client.top)
     listed = [s.getPath().getName() for s in hadoop.files().listStatus(folder)]
-    assert client.names() == listed and sorted(listed) == sorted(names), "in the NameNode's order: its bytes have signs"
+    assert client.names() == listed and sorted(listed) == sorted(names), "in the NameNode's order: it compares signed bytes"
     for name in names:
         stream = hadoop.files().open(hadoop.hadoop.fs.Path(folder, name))
         assert bytes(hadoop.hadoop.io.IOUtils.readFullyToByteArray(stream)) == name.encode()
         stream.close()
 
 
-# ---- what is said of files -----------------------------------------------------------------------------------------
+# ---- metadata ------------------------------------------------------------------------------------------------------
 
 
 def stat_of(client: Client, path: str) -> dict[str, Any]:
     return json.loads(client.run("stat", "--json", client / path))[0]
 
 
-def test_both_say_the_same_of_files_and_folders(client: Client) -> None:
+def test_both_clients_report_the_same_metadata(client: Client) -> None:
     client.set(dfs_replication=2)
     client.run("mkdir", "-p", client / "a/b/c")
     client.put("a/b/file", content(MIB + 5))
@@ -224,7 +224,7 @@ def test_both_say_the_same_of_files_and_folders(client: Client) -> None:
     assert client.run("du", "-s", client / "a").split()[0] == str(MIB + 5).encode()
 
 
-def test_both_see_what_the_other_moved_and_removed(client: Client) -> None:
+def test_both_clients_see_moves_and_removals_of_the_other(client: Client) -> None:
     client.put("one", b"1")
     client.run("mkdir", client / "folder")
     client.run("mv", client / "one", client / "folder")

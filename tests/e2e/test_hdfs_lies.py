@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A NameNode that lies (namenode.py): nothing is written beyond the target, and everything ends with a sentence."""
+"""A NameNode with invalid answers (namenode.py): nothing is written outside the target, and every command ends with a message."""
 from __future__ import annotations
 
 import errno
@@ -31,14 +31,14 @@ def namenode(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameNode]:
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    """A folder three levels down, so that what leaves it is seen."""
+    """A directory three levels down, so that files outside of it are noticed."""
     folder = tmp_path / "a/b/c/target"
     folder.mkdir(parents=True)
     return folder
 
 
 def fails(yard: Yard, words: str, *args: object) -> str:
-    """One complaint, in time, that has these words."""
+    """One message, in time, that has these words."""
     p = yard.run("fs", *args, rc=1, timeout=60)
     assert re.search(words, p.stderr), p.stderr
     assert p.stderr.startswith("hopyard fs: ") and p.stderr.count("\n") == 1, p.stderr
@@ -53,7 +53,7 @@ def files_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_copy_never_leaves_its_target(yard: Yard, namenode: NameNode, target: Path, name: bytes) -> None:
+def test_copy_never_writes_outside_its_target(yard: Yard, namenode: NameNode, target: Path, name: bytes) -> None:
     namenode.folders = {"/data": [Entry(b"good"), Entry(name)], "/deep": [Entry(b"good", is_dir=True)],
                         "/deep/good": [Entry(name, is_dir=True)]}  # fmt: skip
     namenode.files = {f"{folder}/{n}": Blocks(0) for folder in ("/data", "", "/deep/good") for n in ("good", "escaped")}
@@ -68,20 +68,20 @@ def test_a_copy_never_leaves_its_target(yard: Yard, namenode: NameNode, target: 
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_every_list_refuses_names_that_are_none(yard: Yard, namenode: NameNode, tmp_path: Path, name: bytes) -> None:
+def test_every_listing_refuses_invalid_names(yard: Yard, namenode: NameNode, tmp_path: Path, name: bytes) -> None:
     namenode.folders["/data"] = [Entry(name, is_dir=True)]
     url = f"{namenode.url}/data"
     for command in (["ls", url], ["ls", "-R", url], ["du", url], ["chmod", "-R", "700", url],
                     ["chown", "-R", "bob", url], ["rm", "-r", f"{url}/*"], ["cat", f"{url}/*"]):  # fmt: skip
-        said = fails(yard, "listed the invalid name '.*faulty or hostile", *command)
-        assert "\x1b" not in said and f"nothing more is read from {url}" in said
+        output = fails(yard, "listed the invalid name '.*faulty or hostile", *command)
+        assert "\x1b" not in output and f"nothing more is read from {url}" in output
     asked = {method for method, _ in namenode.calls}
     assert asked <= {"getFileInfo", "getListing", "setPermission", "setOwner"}, asked
     assert {path for _, path in namenode.calls} <= {"/data", "/data/*"}
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_the_python_module_refuses_them_as_well(
+def test_python_module_refuses_invalid_names(
     namenode: NameNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: bytes
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -117,7 +117,7 @@ except RecursionError as e: # TensorFlow's own
 """
 
 
-def test_tensorflow_refuses_them_as_well(namenode: NameNode) -> None:
+def test_tensorflow_refuses_invalid_names(namenode: NameNode) -> None:
     namenode.listing = lambda path, after: Page([Entry(b"d", is_dir=True)] if "/endless" in path else [
         Entry(HOSTILE[int(path.strip("/"))])])  # fmt: skip
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
@@ -129,7 +129,7 @@ def test_tensorflow_refuses_them_as_well(namenode: NameNode) -> None:
     assert re.search("at most 1024 components|recursion", lines[1]), lines[1]
 
 
-def test_names_that_only_look_odd_are_good(yard: Yard, namenode: NameNode, target: Path) -> None:
+def test_unusual_but_valid_names_are_accepted(yard: Yard, namenode: NameNode, target: Path) -> None:
     names = ["...", "..a", ".hidden", "a b", "%2e%2e", "*", "-rf", "ü", "\\", "~"]
     namenode.folders["/data"] = [Entry(n.encode()) for n in names]
     namenode.files = {f"/data/{n}": Blocks(0) for n in names}
@@ -137,16 +137,16 @@ def test_names_that_only_look_odd_are_good(yard: Yard, namenode: NameNode, targe
     assert sorted(os.listdir(target / "data")) == sorted(names)
 
 
-# ---- folders and lists without end
+# ---- endless directories and listings
 
 
 def descend(path: str, after: bytes) -> Page:
-    """A folder in every folder."""
+    """A directory in every directory."""
     return Page([Entry(b"d", is_dir=True)])
 
 
 @pytest.mark.parametrize("command", [["ls", "-R"], ["chmod", "-R", "700"], ["get"]])
-def test_folders_without_end_are_not_followed(
+def test_endless_directories_are_not_followed(
     yard: Yard, namenode: NameNode, target: Path, command: list[str]
 ) -> None:
     namenode.listing = descend
@@ -156,9 +156,9 @@ def test_folders_without_end_are_not_followed(
     assert list(target.iterdir()) == []
 
 
-def test_folders_without_end_take_little_memory_and_stack(yard: Yard, namenode: NameNode, target: Path) -> None:
-    """Each is full, so that what is kept of a listing while the next folder is read would show; by the release build,
-    whose memory is what it seems."""
+def test_endless_directories_use_little_memory_and_stack(yard: Yard, namenode: NameNode, target: Path) -> None:
+    """Each one is full, so that a listing that is kept while the next directory is read would show; with the release build,
+    without memory of sanitizers."""
     page = Page([Entry(b"%04d" % i) for i in range(30)] + [Entry(b"z", is_dir=True)])
     namenode.listing = lambda path, after: page
     p = subprocess.run([sys.executable, "-S", "-c", MEASURE, RELEASE_BIN, "fs", "get", f"{namenode.url}/top", str(target)],
@@ -168,7 +168,7 @@ def test_folders_without_end_take_little_memory_and_stack(yard: Yard, namenode: 
     assert status == 1 and kilobytes < 100 * 1024
 
 
-# In a small process: what a program has of memory begins with that of whoever has forked it.
+# In a small process: the peak memory of a program starts with that of the process that forked it.
 MEASURE = """
 import resource, subprocess, sys
 resource.setrlimit(resource.RLIMIT_STACK, (256 << 10, 256 << 10))
@@ -177,7 +177,7 @@ print(status, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
 
 
-def test_the_python_module_follows_no_folders_without_end(
+def test_python_module_does_not_follow_endless_directories(
     namenode: NameNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -192,7 +192,7 @@ def test_the_python_module_follows_no_folders_without_end(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_recursive_list_has_a_limit(
+def test_recursive_listing_has_a_limit(
     namenode: NameNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -210,7 +210,7 @@ REPEATS = {
 
 
 @pytest.mark.parametrize("listing", REPEATS)
-def test_a_listing_that_repeats_itself_ends(yard: Yard, namenode: NameNode, target: Path, listing: str) -> None:
+def test_repeating_listing_ends(yard: Yard, namenode: NameNode, target: Path, listing: str) -> None:
     namenode.listing = REPEATS[listing]
     words = "repeats its listing endlessly: it is faulty or hostile"
     for command in (["ls"], ["ls", "-R"], ["du"]):
@@ -221,7 +221,7 @@ def test_a_listing_that_repeats_itself_ends(yard: Yard, namenode: NameNode, targ
     assert len(namenode.calls) < 1000
 
 
-def test_an_empty_page_with_more_to_come_is_not_the_end(yard: Yard, namenode: NameNode) -> None:
+def test_empty_page_with_more_to_come_is_not_the_end(yard: Yard, namenode: NameNode) -> None:
     namenode.listing = lambda path, after: Page([] if after else [Entry(b"a")], 1)
     words = "announced more entries and sent none"
     assert words in yard.run("fs", "ls", f"{namenode.url}/top", rc=1, timeout=60).stderr
@@ -230,7 +230,7 @@ def test_an_empty_page_with_more_to_come_is_not_the_end(yard: Yard, namenode: Na
 # ---- sizes
 
 
-def test_sizes_that_no_file_has_are_refused(yard: Yard, namenode: NameNode, target: Path) -> None:
+def test_invalid_sizes_are_refused(yard: Yard, namenode: NameNode, target: Path) -> None:
     namenode.folders["/data"] = [Entry(b"f", length=1 << 63)]
     namenode.stat = lambda path: Entry(b"", length=(1 << 64) - 1)
     for command, *where in (["stat"], ["ls"], ["get", target]):
@@ -239,7 +239,7 @@ def test_sizes_that_no_file_has_are_refused(yard: Yard, namenode: NameNode, targ
     fails(yard, "a size that no file can have", "ls", f"{namenode.url}/data")
 
 
-def test_times_that_are_none_are_not_known(yard: Yard, namenode: NameNode) -> None:
+def test_invalid_times_are_shown_as_unknown(yard: Yard, namenode: NameNode) -> None:
     namenode.folders["/data"] = [Entry(b"f", time=(1 << 63) + 5), Entry(b"g", time=(1 << 63) - 1)]
     lines = yard.run("fs", "ls", f"{namenode.url}/data").stdout.splitlines()
     assert len(lines) == 2 and all(" - " in line for line in lines), lines
@@ -256,7 +256,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_blocks_that_do_not_make_up_a_file_are_refused(yard: Yard, namenode: NameNode, target: Path, lie: str) -> None:
+def test_inconsistent_blocks_are_refused(yard: Yard, namenode: NameNode, target: Path, lie: str) -> None:
     namenode.files["/f"] = LIES[lie]
     for command in (["cat"], ["tail"], ["get"]):
         fails(yard, "the NameNode", *command, f"{namenode.url}/f", *([target] if command == ["get"] else []))
@@ -266,7 +266,7 @@ def test_blocks_that_do_not_make_up_a_file_are_refused(yard: Yard, namenode: Nam
 
 
 @pytest.mark.parametrize("last", [(20, 10), (0, 10), (1 << 63, 1)])
-def test_nothing_is_appended_to_a_block_that_does_not_fit(namenode: NameNode, last: tuple[int, int]) -> None:
+def test_append_refuses_an_inconsistent_last_block(namenode: NameNode, last: tuple[int, int]) -> None:
     namenode.files["/f"] = Blocks(10 if last[0] else BLOCK + 1, [last])
     with pytest.raises(FileError, match="a last block that does not fit the file's length"):
         _hopyard.File(f"{namenode.url}/f", "a")

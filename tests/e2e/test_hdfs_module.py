@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hopyard.hdfs and what stands on it, on this machine and on a real HDFS alike; and fsspec's hdfs://."""
+"""hopyard.hdfs and the modules that use it, on this machine and on a real HDFS; and fsspec's hdfs://."""
 from __future__ import annotations
 
 import io
@@ -23,15 +23,15 @@ import hopyard
 from hopyard import _hopyard
 from hopyard import hdfs as files
 
-MIB = 1 << 20  # the clusters' blocks are that big
+MIB = 1 << 20  # the block size of the clusters
 SIZES = [0, 1, 511, 512, 513, 65_535, 65_536, MIB - 1, MIB, MIB + 1, 2 * MIB, 3 * MIB + 12_345]
 
 
 @dataclass
 class Place:
-    top: str  # the folder in which projects lie
+    top: str  # the directory of projects
     name: str
-    shell: Any  # Hadoop's own, or None
+    shell: Any  # Hadoop's shell, or None
 
     @property
     def project(self) -> str:
@@ -72,7 +72,7 @@ def remote(hdfs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 # ---- the project
 
 
-def test_the_project_has_a_path_a_name_and_folders(place: Place) -> None:
+def test_project_has_a_path_a_name_and_directories(place: Place) -> None:
     assert files.project_path() == f"{place.project}/" and files.project_name() == place.name
     assert files.project_user().startswith(f"{place.name}__")
     assert files.ls("") == [f"{place.project}/{name}" for name in ("Jupyter", "Logs", "Models", "Resources")]
@@ -81,7 +81,7 @@ def test_the_project_has_a_path_a_name_and_folders(place: Place) -> None:
         files.project_id()
 
 
-def test_paths_are_the_projects(place: Place) -> None:
+def test_relative_paths_are_in_the_project(place: Place) -> None:
     full = f"{place.project}/Resources/a"
     for path in ("Resources/a", "/Resources/a", full, f"/Projects/{place.name}/Resources/a", b"Resources//x/../a"):
         assert files.abs_path(path) == full
@@ -95,7 +95,7 @@ def test_paths_are_the_projects(place: Place) -> None:
                 remove(path)
 
 
-def test_a_folder_that_another_project_shares_is_used_by_its_name(place: Place) -> None:
+def test_directory_shared_by_another_project_is_used_by_name(place: Place) -> None:
     _hopyard.mkdirs(f"{place.top}/{place.name}2/Shared")
     other = f"{place.name}2"
     with files.open_file("Shared/a", project=other, flags="w") as file:
@@ -114,7 +114,7 @@ def test_a_folder_that_another_project_shares_is_used_by_its_name(place: Place) 
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_what_is_written_is_read_again(place: Place, size: int) -> None:
+def test_written_data_is_read_back(place: Place, size: int) -> None:
     data = pattern(size)
     files.dump(data, "Resources/data")
     assert files.load("Resources/data") == data and files.stat("Resources/data").st_size == size
@@ -124,7 +124,7 @@ def test_what_is_written_is_read_again(place: Place, size: int) -> None:
         assert place.shell("-cat", f"{place.project}/Resources/data").out == data
 
 
-def test_files_are_read_from_any_place_and_by_many_threads(place: Place) -> None:
+def test_files_are_read_at_any_offset_and_by_many_threads(place: Place) -> None:
     data = pattern(3 * MIB + 12_345)
     files.dump(data, "Resources/data")
     with _hopyard.File(files.abs_path("Resources/data")) as file, ThreadPoolExecutor(8) as pool:
@@ -139,12 +139,12 @@ def test_files_are_read_from_any_place_and_by_many_threads(place: Place) -> None
         assert opened.read(10) == data[MIB - 5 : MIB + 5]
 
 
-def test_files_take_bytes_and_text_and_are_appended_to(place: Place) -> None:
+def test_write_and_append_bytes_and_text(place: Place) -> None:
     with files.open_file("Resources/a", flags="w") as file:
         file.write("one ")
         file.write(b"two\n")
         file.flush()
-        assert files.load("Resources/a") == b"one two\n", "what is flushed is seen by others"
+        assert files.load("Resources/a") == b"one two\n", "flushed data is visible to others"
     with files.open_file("Resources/a", flags="at") as file:
         file.write("dreiß\n")
     with files.open_file("Resources/a", flags="rt") as file:
@@ -160,7 +160,7 @@ def test_files_take_bytes_and_text_and_are_appended_to(place: Place) -> None:
 # ---- names
 
 
-def test_folders_are_listed_and_searched(place: Place) -> None:
+def test_directories_are_listed_and_searched(place: Place) -> None:
     files.mkdir("Resources/sub/de*ep")
     for name in ("a.csv", "sub/b.csv", "sub/de*ep/c.csv", "sub/d.txt"):
         files.dump("12345", f"Resources/{name}")
@@ -180,7 +180,7 @@ def test_folders_are_listed_and_searched(place: Place) -> None:
         files.ls("Resources/none")
 
 
-def test_files_are_looked_at_moved_and_removed(place: Place) -> None:
+def test_stat_move_and_remove(place: Place) -> None:
     files.dump("x", "Resources/a")
     assert files.exists("Resources/a") and files.isfile("Resources/a") and files.isdir("Resources")
     assert not files.exists("Resources/none") and not files.isdir("Resources/a") and not files.isfile("Resources")
@@ -210,7 +210,7 @@ def test_files_are_looked_at_moved_and_removed(place: Place) -> None:
     assert files.capacity() > 0
 
 
-def test_files_and_folders_are_copied_there_back_and_within(place: Place, tmp_path: Path) -> None:
+def test_copies_to_from_and_within_the_file_system(place: Place, tmp_path: Path) -> None:
     data = tmp_path / "data"
     (data / "sub").mkdir(parents=True)
     (data / "empty").mkdir()
@@ -236,15 +236,15 @@ def test_files_and_folders_are_copied_there_back_and_within(place: Place, tmp_pa
     assert Path(back, "a").read_bytes() == pattern(MIB + 1)
     before = os.stat(f"{back}/a").st_ino
     files.copy_from_project("Resources/data", "here")
-    assert os.stat(f"{back}/a").st_ino == before, "it is there already"
+    assert os.stat(f"{back}/a").st_ino == before, "it exists already"
     files.dump("longer", "Resources/data/sub/b")
     files.copy_to_local("Resources/data", "here")
     assert Path(back, "sub", "b").read_text() == "longer"
     left = [path for path in files.ls("", recursive=True) if ".hopyard" in path or "/." in path]
-    assert left == [] and os.listdir(tmp_path / "here") == ["data"], "no draft is left"
+    assert left == [] and os.listdir(tmp_path / "here") == ["data"], "no temporary file is left"
 
 
-def test_the_log_of_a_trial_is_a_line_at_a_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_of_a_trial_is_written_line_by_line(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = f"{place.project}/Logs/TensorFlow/local-1/1/lr=0.1"
     _hopyard.mkdirs(trial)
     monkeypatch.setenv("HOPYARD_TRIAL_DIR", trial)
@@ -255,7 +255,7 @@ def test_the_log_of_a_trial_is_a_line_at_a_time(place: Place, monkeypatch: pytes
     assert files.project_path() == f"{place.project}/"
 
 
-def test_modules_and_notebooks_of_the_project_are_imported(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_and_notebooks_of_the_project_are_importable(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     name = f"module_{secrets.token_hex(4)}"
     files.dump("answer = 42", f"Resources/{name}.py")
@@ -263,7 +263,7 @@ def test_modules_and_notebooks_of_the_project_are_imported(place: Place, monkeyp
     assert __import__(name).answer == 42
     files.dump("answer = 4300", f"Resources/{name}.py")
     files.add_module(f"Resources/{name}.py")
-    assert __import__(name).answer == 4300, "what is added again is loaded again"
+    assert __import__(name).answer == 4300, "a module that is added again is reloaded"
     cells = [{"cell_type": "code", "source": ["x = 1\n", "y = 2"]}, {"cell_type": "code", "source": "z = x + y"}]
     files.dump(json.dumps({"nbformat": 4, "cells": cells}), f"Jupyter/book_{name}.ipynb")
     assert files.add_module(f"Jupyter/book_{name}.ipynb").endswith(f"book_{name}.py")
@@ -287,7 +287,7 @@ def hops() -> Iterator[Any]:
         del sys.modules[name]
 
 
-def test_pandas_and_numpy_read_and_write_the_projects_files(place: Place, hops: Any) -> None:
+def test_pandas_and_numpy_read_and_write_files_of_the_project(place: Place, hops: Any) -> None:
     import numpy
     import pandas
 
@@ -309,7 +309,7 @@ def test_pandas_and_numpy_read_and_write_the_projects_files(place: Place, hops: 
     assert hops.numpy_helper.loadtxt("Resources/text").tolist() == [[1, 2], [3, 4]]
 
 
-def test_models_have_versions_even_if_they_are_exported_at_once(place: Place, hops: Any, tmp_path: Path) -> None:
+def test_concurrently_exported_models_have_versions(place: Place, hops: Any, tmp_path: Path) -> None:
     (tmp_path / "exported" / "variables").mkdir(parents=True)
     (tmp_path / "exported" / "model.pb").write_bytes(b"pb")
     (tmp_path / "exported" / "variables" / "v").write_bytes(b"v")
@@ -329,7 +329,7 @@ def test_models_have_versions_even_if_they_are_exported_at_once(place: Place, ho
     assert [path for path in files.ls("Models", recursive=True) if "/." in path] == []
 
 
-def test_plain_paths_have_no_address(remote: Place, hops: Any) -> None:
+def test_plain_paths_have_no_scheme_and_address(remote: Place, hops: Any) -> None:
     plain = f"/Projects/{remote.name}/"
     assert hops.hdfs.project_path(exclude_nn_addr=True) == f"hdfs://{plain}"
     assert hops.hdfs.get_plain_path(hops.hdfs.project_path()) == plain
@@ -340,10 +340,10 @@ def test_plain_paths_have_no_address(remote: Place, hops: Any) -> None:
     assert handle.get_path_info("Resources/a")["size"] == 1 and handle.used() > 0
 
 
-# ---- beside Hadoop's own client
+# ---- exchange with Hadoop's client
 
 
-def test_hadoops_shell_reads_ours_and_we_read_its(remote: Place, tmp_path: Path) -> None:
+def test_files_are_exchanged_with_the_hadoop_shell(remote: Place, tmp_path: Path) -> None:
     (tmp_path / "theirs").write_bytes(pattern(2 * MIB + 77))
     remote.shell("-put", tmp_path / "theirs", f"{remote.project}/Resources/theirs")
     assert files.load("Resources/theirs") == pattern(2 * MIB + 77)
@@ -361,7 +361,7 @@ def test_hadoops_shell_reads_ours_and_we_read_its(remote: Place, tmp_path: Path)
     assert (files.stat("Models/deep/ours").st_uid, files.stat("Models/deep/ours").st_gid) == ("alice", "others")
 
 
-def test_what_another_user_may_not_do_is_a_permission_error(
+def test_missing_permission_is_a_permission_error(
     hdfs: Any, remote: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files.dump("x", "Resources/a")
@@ -384,10 +384,10 @@ def load_in_child(path: str, pipe: Any) -> None:
     pipe.send(files.load(path))
 
 
-def test_a_forked_process_has_connections_of_its_own(remote: Place) -> None:
+def test_forked_process_has_its_own_connections(remote: Place) -> None:
     files.dump("x", "Resources/a")
     context = multiprocessing.get_context("fork")
-    with files.open_file("Resources/open", flags="w") as mine:  # its keeper's thread is not in the child
+    with files.open_file("Resources/open", flags="w") as mine:  # the child does not have the cache's background thread
         mine.write(b"begun ")
         mine.flush()
         fork_three(context)
@@ -409,7 +409,7 @@ def fork_three(context: Any) -> None:
 # ---- fsspec
 
 
-def test_fsspec_opens_hdfs_by_our_client(remote: Place) -> None:
+def test_fsspec_opens_hdfs_with_our_client(remote: Place) -> None:
     url = f"{remote.project}/Resources/a.gz"
     with fsspec.open(url, "wt", compression="infer") as file:
         file.write("packed")
@@ -421,7 +421,7 @@ def test_fsspec_opens_hdfs_by_our_client(remote: Place) -> None:
     assert fsspec.open_files(f"{remote.project}/Resources/*.gz")[0].path == f"{path}/a.gz"
 
 
-def test_fsspec_does_on_hdfs_what_it_promises(remote: Place, tmp_path: Path) -> None:
+def test_fsspec_operations_on_hdfs(remote: Place, tmp_path: Path) -> None:
     fs, top = fsspec.core.url_to_fs(f"{remote.project}/Resources")
     data = pattern(3 * MIB + 5)
     fs.pipe_file(f"{top}/data", data)
@@ -473,7 +473,7 @@ def test_pandas_arrow_and_dask_read_hdfs(remote: Place) -> None:
     assert len(dataframe.read_parquet(f"{url}-parts").compute(scheduler="threads")) == 50_000
 
 
-def test_a_program_that_imports_nothing_of_ours_reads_hdfs(remote: Place) -> None:
+def test_program_without_an_import_of_hopyard_reads_hdfs(remote: Place) -> None:
     files.dump("x,y\n1,2\n", "Resources/a.csv")
     code = "import pandas, sys; print(pandas.read_csv(sys.argv[1])['y'].tolist())"
     words = [sys.executable, "-c", code, f"{remote.project}/Resources/a.csv"]
@@ -481,7 +481,7 @@ def test_a_program_that_imports_nothing_of_ours_reads_hdfs(remote: Place) -> Non
     assert done.stdout == "[2]\n", done.stderr
 
 
-def test_a_buffered_file_is_any_of_pythons(remote: Place) -> None:
+def test_buffered_file_has_the_interface_of_python_files(remote: Place) -> None:
     import zipfile
 
     with files.open_file("Resources/a.zip", flags="w") as file, zipfile.ZipFile(file, "w") as archive:

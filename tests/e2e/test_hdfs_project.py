@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A project on HDFS: trials' folders are there while they run, whole when they are over, whatever the NameNode does."""
+"""A project on HDFS: directories of trials are there during the trial, and complete afterwards, despite NameNode outages."""
 from __future__ import annotations
 
 import hashlib
@@ -22,14 +22,14 @@ from waiting import wait_for
 
 @pytest.fixture
 def far(yard: Yard, hdfs: Hdfs, request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The project's URL; the yard's commands work on it."""
+    """The URL of the project; commands of the yard use it."""
     url = f"{hdfs.url}/Projects/{request.node.name.removeprefix('test_')[:40]}"
     yard.env |= {**hdfs.env(), "HOPYARD_PROJECT": url, "XDG_STATE_HOME": str(tmp_path / "state")}
     return url
 
 
 def files(yard: Yard, url: str) -> dict[str, int]:
-    """Of all files below it: path and size."""
+    """Path and size of all files below it."""
     found = json.loads(yard.run("fs", "ls", "-R", "--json", url).stdout)
     return {f["path"].removeprefix(f"{url}/"): f["size"] for f in found if f["type"] == "file"}
 
@@ -42,29 +42,29 @@ def logdir(yard: Yard) -> str:
     return json.loads(yard.run("show", "--json").stdout)["run"]["logdir"]
 
 
-def test_a_run_leaves_all_its_files_there(yard: Yard, far: str, hdfs: Hdfs) -> None:
-    script = 'echo said; mkdir $HOPYARD_TRIAL_DIR/deep; printf {x} > $HOPYARD_TRIAL_DIR/deep/value; : > $HOPYARD_TRIAL_DIR/empty'
-    said = yard.run("run", "--grid", "x=1,2", "--", "sh", "-c", script).stdout
+def test_all_files_of_a_run_are_on_hdfs(yard: Yard, far: str, hdfs: Hdfs) -> None:
+    script = 'echo printed; mkdir $HOPYARD_TRIAL_DIR/deep; printf {x} > $HOPYARD_TRIAL_DIR/deep/value; : > $HOPYARD_TRIAL_DIR/empty'
+    output = yard.run("run", "--grid", "x=1,2", "--", "sh", "-c", script).stdout
     place = logdir(yard)
-    assert place.startswith(f"{far}/Logs/TensorFlow/local-") and place in said and place in yard.run("show").stdout
+    assert place.startswith(f"{far}/Logs/TensorFlow/local-") and place in output and place in yard.run("show").stdout
     found = files(yard, place)
     assert {"run.db", "x=1/deep/value", "x=2/deep/value", "x=1/stdout", "x=1/empty"} <= set(found)
     assert (found["x=1/deep/value"], found["x=1/empty"]) == (1, 0)
     assert not [f for f in found if ".token" in f or "_COPYING_" in f]
-    assert hdfs.shell("-cat", f"{place}/x=2/deep/value").text == "2" and text(yard, place, "x=1", "stdout") == "said\n"
+    assert hdfs.shell("-cat", f"{place}/x=2/deep/value").text == "2" and text(yard, place, "x=1", "stdout") == "printed\n"
     made = {f["path"].rpartition("/")[2] for f in json.loads(yard.run("fs", "ls", "--json", far).stdout)}
     assert made == {"Resources", "Logs", "Jupyter", "Models"}
-    assert "1 | said" in yard.run("logs").stdout
+    assert "1 | printed" in yard.run("logs").stdout
 
 
-def test_its_option_says_it_as_well(yard: Yard, far: str) -> None:
+def test_project_option_selects_hdfs(yard: Yard, far: str) -> None:
     del yard.env["HOPYARD_PROJECT"]
-    said = yard.run("run", "--project", f"{far}/", "--", "sh", "-c", "echo $HOPYARD_PROJECT").stdout
-    assert f"logs in {far}/Logs/" in said
+    output = yard.run("run", "--project", f"{far}/", "--", "sh", "-c", "echo $HOPYARD_PROJECT").stdout
+    assert f"logs in {far}/Logs/" in output
     assert far in yard.run("logs", "--project", far).stdout.split()
 
 
-def test_events_and_output_are_there_while_a_trial_runs(yard: Yard, far: str, tmp_path: Path) -> None:
+def test_events_and_output_are_on_hdfs_during_the_trial(yard: Yard, far: str, tmp_path: Path) -> None:
     script = ('printf one > $HOPYARD_TRIAL_DIR/events.out.tfevents.1; echo begun; until [ -e "$0" ]; do sleep 0.1; done;'
               ' printf two >> $HOPYARD_TRIAL_DIR/events.out.tfevents.1')
     run = yard.start("run", "--", "sh", "-c", script, tmp_path / "go")
@@ -84,14 +84,14 @@ def test_events_and_output_are_there_while_a_trial_runs(yard: Yard, far: str, tm
     assert text(yard, far, "Logs", path) == "onetwo"
 
 
-def test_a_namenode_that_is_away_delays_and_loses_nothing(yard: Yard, far: str, hdfs: Hdfs) -> None:
+def test_namenode_outage_delays_the_run_and_loses_nothing(yard: Yard, far: str, hdfs: Hdfs) -> None:
     script = "for i in 1 2 3 4 5 6; do echo line {x} $i | tee -a $HOPYARD_TRIAL_DIR/own.log; sleep 1; done"
     run = yard.start("run", "--grid", "x=1,2", "--", "sh", "-c", script)
-    wait_for(lambda: "Logs" in yard.run("fs", "ls", far, rc=None).stdout, "the run has begun")
+    wait_for(lambda: "Logs" in yard.run("fs", "ls", far, rc=None).stdout, "the run has started")
     hdfs.namenode.kill()
-    time.sleep(60 if os.environ.get("HOPYARD_TEST_CLUSTER") == "all" else 8)  # how long it is away
-    assert run.poll() is None, "it waits for its files"
-    hdfs.mend()
+    time.sleep(60 if os.environ.get("HOPYARD_TEST_CLUSTER") == "all" else 8)  # length of the outage
+    assert run.poll() is None, "it waits for the upload of its files"
+    hdfs.repair()
     out, err = run.communicate(timeout=180)
     assert run.returncode == 0, out + err
     place = logdir(yard)
@@ -100,7 +100,7 @@ def test_a_namenode_that_is_away_delays_and_loses_nothing(yard: Yard, far: str, 
         assert text(yard, place, f"x={x}", "own.log") == lines == text(yard, place, f"x={x}", "stdout")
 
 
-# ---- agents that do not see the project's folder ---------------------------------------------------------------------
+# ---- agents without access to the project directory ------------------------------------------------------------------
 
 WRITER = """
 cd $HOPYARD_TRIAL_DIR; mkdir -p checkpoint deep/er; printf one > events.out.tfevents.1; echo {x} > checkpoint/step; echo own > stderr
@@ -109,24 +109,24 @@ printf two >> events.out.tfevents.1; head -c 3000000 /dev/urandom > deep/big; sh
 """
 
 
-class Blind:
-    """A run with an agent that sees an empty folder in the place of the project's; its Hadoop user may be another."""
+class IsolatedAgent:
+    """A run with an agent that sees an empty directory instead of the project's; its Hadoop user may be another one."""
 
     def __init__(self, yard: Yard, here: Path, folder: Path, user: str | None) -> None:
         need_root("to hide a project from an agent")
         self.yard, self.here, self.folder = yard, here, folder
         trials = 2 + (os.cpu_count() or 1)
         self.run = yard.start("run", "--listen", "127.0.0.1:0", "--grid", f"x=1..{trials}", "--", "sh", "-c", WRITER, folder)
-        told = wait_for(lambda: re.search(r"agents join by: hopyard agent --join HOST:(\d+) --key-file (\S+)", self.driver_log()),
-                        "the run says how to join")
-        key = Path(shutil.copy(told[2], folder / "key"))
+        match = wait_for(lambda: re.search(r"agents join by: hopyard agent --join HOST:(\d+) --key-file (\S+)", self.driver_log()),
+                         "the log says how to join")
+        key = Path(shutil.copy(match[2], folder / "key"))
         options = ["--slots", 2, "--work", folder / "work", *(["--own-environment"] if user else [])]
-        command = yard.command("agent", "--join", f"127.0.0.1:{told[1]}", "--key-file", key, *options)
-        blindfold = ["unshare", "--mount", "--propagation", "private", "sh", "-c", f'mount -t tmpfs none {here} && exec "$@"', "sh"]
+        command = yard.command("agent", "--join", f"127.0.0.1:{match[1]}", "--key-file", key, *options)
+        hide_project = ["unshare", "--mount", "--propagation", "private", "sh", "-c", f'mount -t tmpfs none {here} && exec "$@"', "sh"]
         self.agent = subprocess.Popen(
-            [*blindfold, *command],
+            [*hide_project, *command],
             env={**yard.env, **({"HADOOP_USER_NAME": user} if user else {})}, text=True, stderr=subprocess.PIPE)
-        wait_for(lambda: len(self.trials()) == 2, "it has two trials")
+        wait_for(lambda: len(self.trials()) == 2, "the agent has two trials")
         self.place = logdir(yard)
 
     def driver_log(self) -> str:
@@ -136,20 +136,20 @@ class Blind:
         """Those of the agent."""
         return [p.name for p in self.folder.glob("x=*") if p.read_text().startswith(str(self.folder))]
 
-    def came_by_the_link(self) -> set[str]:
-        """Of these: what is in the folder that stands here for the project, and is not the driver's own."""
+    def files_sent_over_the_driver_link(self) -> set[str]:
+        """Files of these trials in the local project directory, without the driver's own."""
         files = [p for t in self.trials() for folder in self.here.rglob(t) for p in folder.rglob("*") if p.is_file()]
         return {p.name for p in files if ".hopyard." not in p.name}
 
     def finish(self) -> str:
-        """What the agent has said; everything is on HDFS."""
+        """Returns the output of the agent; all files are on HDFS."""
         out, err = self.run.communicate(timeout=240)
         assert self.run.returncode == 0, out + err
         for trial in self.trials():
             place = f"{self.place}/{trial}"
             assert text(self.yard, place, "events.out.tfevents.1") == "onetwo"
             assert text(self.yard, place, "checkpoint/step").strip() == trial.removeprefix("x=")
-            assert text(self.yard, place, "stderr") == "own\n", "nothing was printed that has its name"
+            assert text(self.yard, place, "stderr") == "own\n", "no output names the local directory"
             copy = self.folder / f"big-{trial}"
             self.yard.run("fs", "get", f"{place}/deep/big", copy)
             assert text(self.yard, place, "stdout").split()[0] == hashlib.sha256(copy.read_bytes()).hexdigest()
@@ -157,44 +157,44 @@ class Blind:
 
 
 @pytest.fixture
-def blind(yard: Yard, far: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Blind]:
-    """Mounts want root."""
+def isolated_agent(yard: Yard, far: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[IsolatedAgent]:
+    """Mounts need root."""
     (tmp_path / "state").mkdir()
     (tmp_path / "far").mkdir()
     if hasattr(request, "param"):
-        del yard.env["HADOOP_USER_NAME"]  # the run's word would be the agent's
-    found = Blind(yard, tmp_path / "state", tmp_path / "far", getattr(request, "param", None))
+        del yard.env["HADOOP_USER_NAME"]  # the run's variable would be passed to the agent
+    found = IsolatedAgent(yard, tmp_path / "state", tmp_path / "far", getattr(request, "param", None))
     yield found
     found.agent.kill()
 
 
-def test_who_does_not_see_the_folder_writes_there_itself(blind: Blind) -> None:
-    for trial in blind.trials():
-        events = f"{blind.place}/{trial}/events.out.tfevents.1"
-        wait_for(lambda: blind.yard.run("fs", "cat", events, rc=None).stdout == "one", "the first events are on HDFS")
-    (blind.folder / "gate").touch()
-    assert "over the driver's link" not in blind.finish()
-    assert blind.came_by_the_link() == {"stdout", "stderr", "step"}
-    assert "er" in blind.yard.run("fs", "ls", f"{blind.place}/{blind.trials()[0]}/deep").stdout
+def test_agent_without_the_project_directory_writes_to_hdfs_itself(isolated_agent: IsolatedAgent) -> None:
+    for trial in isolated_agent.trials():
+        events = f"{isolated_agent.place}/{trial}/events.out.tfevents.1"
+        wait_for(lambda: isolated_agent.yard.run("fs", "cat", events, rc=None).stdout == "one", "the first events are on HDFS")
+    (isolated_agent.folder / "gate").touch()
+    assert "over the driver's link" not in isolated_agent.finish()
+    assert isolated_agent.files_sent_over_the_driver_link() == {"stdout", "stderr", "step"}
+    assert "er" in isolated_agent.yard.run("fs", "ls", f"{isolated_agent.place}/{isolated_agent.trials()[0]}/deep").stdout
 
 
-def test_its_files_wait_for_a_namenode_that_is_away(blind: Blind, hdfs: Hdfs) -> None:
+def test_files_of_an_isolated_agent_survive_a_namenode_outage(isolated_agent: IsolatedAgent, hdfs: Hdfs) -> None:
     hdfs.namenode.kill()
-    (blind.folder / "gate").touch()
-    wait_for(lambda: all((blind.folder / "work").rglob("deep/big")), "they are written")
-    time.sleep(5)  # how long it is away
-    assert blind.run.poll() is None
-    hdfs.mend()
-    assert "over the driver's link" not in blind.finish()
-    assert blind.came_by_the_link() == {"stdout", "stderr", "step"}
+    (isolated_agent.folder / "gate").touch()
+    wait_for(lambda: all((isolated_agent.folder / "work").rglob("deep/big")), "the files are written")
+    time.sleep(5)  # length of the outage
+    assert isolated_agent.run.poll() is None
+    hdfs.repair()
+    assert "over the driver's link" not in isolated_agent.finish()
+    assert isolated_agent.files_sent_over_the_driver_link() == {"stdout", "stderr", "step"}
 
 
-@pytest.mark.parametrize("blind", ["stranger"], indirect=True)
-def test_who_may_not_write_there_sends_files_by_the_drivers_link(blind: Blind) -> None:
-    (blind.folder / "gate").touch()
-    said = blind.finish()
-    assert "a trial's files go over the driver's link" in said and "stranger" in said
-    assert {"big", "events.out.tfevents.1"} <= blind.came_by_the_link()
+@pytest.mark.parametrize("isolated_agent", ["stranger"], indirect=True)
+def test_files_go_over_the_driver_link_without_write_permission(isolated_agent: IsolatedAgent) -> None:
+    (isolated_agent.folder / "gate").touch()
+    output = isolated_agent.finish()
+    assert "a trial's files go over the driver's link" in output and "stranger" in output
+    assert {"big", "events.out.tfevents.1"} <= isolated_agent.files_sent_over_the_driver_link()
 
 
 def test_attach_returns_when_the_files_of_an_ended_run_are_on_hdfs(yard: Yard, far: str, hdfs: Hdfs, tmp_path: Path) -> None:
@@ -209,12 +209,12 @@ def test_attach_returns_when_the_files_of_an_ended_run_are_on_hdfs(yard: Yard, f
     with subprocess.Popen(yard.command("attach"), env=yard.env, text=True, stdout=subprocess.PIPE) as attach:
         with pytest.raises(subprocess.TimeoutExpired):
             attach.wait(3)
-        hdfs.mend()
+        hdfs.repair()
         assert attach.wait(240) == 0
     assert text(yard, place, "trial-1", "value") == "4"
 
 
-def test_a_namenode_that_is_not_there_is_said_before_anything_runs(yard: Yard, far: str) -> None:
+def test_missing_namenode_is_an_error_before_the_run(yard: Yard, far: str) -> None:
     done = yard.run("run", "--project", "hdfs://127.0.0.1:9/p", "--", "true", rc=None)
     assert done.returncode != 0 and "no NameNode responded at 127.0.0.1:9" in done.stderr
 
@@ -230,20 +230,20 @@ def train(x):
 
 result = experiment.grid_search(train, {"x": [1, 2]}, direction="max")
 import hopyard.compat
-from hops import tflauncher, experiment as theirs
-best = theirs.grid_search(train, {"x": [3, 4]}, direction="max", optimization_key="metric")
+from hops import tflauncher, experiment as hops_experiment
+best = hops_experiment.grid_search(train, {"x": [3, 4]}, direction="max", optimization_key="metric")
 launched = tflauncher.launch(None, train, {"x": [5]})
 print(json.dumps({"logdir": result.logdir, "best": result.best.logdir, "found": list(best), "launched": launched}))
 """
 
 
-def test_python_gets_the_folders_there(yard: Yard, far: str, tmp_path: Path) -> None:
+def test_python_gets_directories_on_hdfs(yard: Yard, far: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     done = subprocess.run([sys.executable, tmp_path / "program.py"], env={**yard.env, "HOPYARD_PROGRAM": yard.bin},
                           cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
-    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert said["logdir"].startswith(f"{far}/Logs/TensorFlow/") and said["best"] == f"{said['logdir']}/x=2"
-    assert text(yard, said["best"], "note") == f"{far}/"
-    assert said["found"][0].startswith(far) and said["found"][-1]["word"] == "w4"
-    assert said["launched"].startswith(far) and "x=5" in yard.run("fs", "ls", said["launched"]).stdout
+    output: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert output["logdir"].startswith(f"{far}/Logs/TensorFlow/") and output["best"] == f"{output['logdir']}/x=2"
+    assert text(yard, output["best"], "note") == f"{far}/"
+    assert output["found"][0].startswith(far) and output["found"][-1]["word"] == "w4"
+    assert output["launched"].startswith(far) and "x=5" in yard.run("fs", "ls", output["launched"]).stdout

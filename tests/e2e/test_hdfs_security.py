@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our HDFS client where everybody has to prove who they are, by ticket or by token, and where others may not listen."""
+"""Our HDFS client on a secured cluster: authentication with tickets and tokens, and encryption."""
 from __future__ import annotations
 
 import os
@@ -27,7 +27,7 @@ PROTECTIONS = ["authentication", "integrity", "privacy"]
 
 @pytest.fixture
 def client(hdfs_kerberos: HdfsKerberos, tmp_path: Path) -> Iterator[Client]:
-    """Of the superuser, with a folder that is anybody's."""
+    """Of the superuser, with a world-writable directory."""
     with closing(Client(hdfs_kerberos, BIN, tmp_path)) as made:
         made.run("chmod", "777", made / "")
         yield made
@@ -35,13 +35,13 @@ def client(hdfs_kerberos: HdfsKerberos, tmp_path: Path) -> Iterator[Client]:
 
 @pytest.fixture
 def token(hdfs_kerberos: HdfsKerberos, tmp_path: Path) -> Path:
-    """A file with a token of alice's."""
+    """A file with a token of alice."""
     hdfs_kerberos.fetch_token("alice", tmp_path / "token")
     return tmp_path / "token"
 
 
 def assert_exchanged(client: Client, folder: Path) -> None:
-    """What we wrote is read by Hadoop's own client, and the reverse."""
+    """Hadoop's client reads what we wrote, and vice versa."""
     wanted = make_files(folder / "from", SIZES)
     client.run("put", folder / "from", client / "ours")
     client.shell("-get", client.path("ours"), folder / "got-ours")
@@ -51,22 +51,22 @@ def assert_exchanged(client: Client, folder: Path) -> None:
     assert_same(files_in(folder / "got-theirs"), wanted)
 
 
-# ---- who comes in --------------------------------------------------------------------------------------------------
+# ---- authentication ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("protection", PROTECTIONS)
-def test_with_a_ticket_and_any_protection_bytes_are_the_same(
+def test_files_are_exchanged_with_a_ticket_and_any_protection(
         client: Client, hdfs_kerberos: HdfsKerberos, tmp_path: Path, protection: str) -> None:
     client.env = hdfs_kerberos.env("alice", protection)
     assert_exchanged(client, tmp_path)
-    assert client.shell("-stat", "%u", client.path("ours/of1")).text == "alice\n", "the ticket says who it is"
+    assert client.shell("-stat", "%u", client.path("ours/of1")).text == "alice\n", "the user is that of the ticket"
     with client.open("ours/of513", "a") as file:
         file.write(b"and more")
     assert client.shell_cat("ours/of513") == content(513) + b"and more"
 
 
 @pytest.mark.parametrize("protection", PROTECTIONS)
-def test_a_token_is_enough(client: Client, hdfs_kerberos: HdfsKerberos, token: Path, protection: str) -> None:
+def test_token_is_sufficient(client: Client, hdfs_kerberos: HdfsKerberos, token: Path, protection: str) -> None:
     wanted = content(MIB + 1)
     client.env = hdfs_kerberos.env_with_token(token) | {
         "HADOOP_CONF_DIR": hdfs_kerberos.env("alice", protection)["HADOOP_CONF_DIR"]}
@@ -75,7 +75,7 @@ def test_a_token_is_enough(client: Client, hdfs_kerberos: HdfsKerberos, token: P
     assert client.shell("-stat", "%u", client.path("file")).text == "alice\n"
 
 
-def test_who_is_refused_is_told_what_to_do(
+def test_authentication_errors_have_a_hint(
         client: Client, hdfs_kerberos: HdfsKerberos, token: Path, tmp_path: Path) -> None:
     def refused(words: str, env: dict[str, str]) -> None:
         client.env = env
@@ -86,7 +86,7 @@ def test_who_is_refused_is_told_what_to_do(
     refused("set hadoop.security.authentication to kerberos in core-site.xml",
             {"HADOOP_CONF_DIR": str(tmp_path / "empty"), "HADOOP_USER_NAME": "alice"})
     refused("is damaged or truncated", hdfs_kerberos.env_with_token(cut(token, tmp_path / "cut")))
-    refused("it rejected the token", hdfs_kerberos.env_with_token(spoilt(token, tmp_path / "spoilt")))
+    refused("it rejected the token", hdfs_kerberos.env_with_token(corrupted(token, tmp_path / "corrupted")))
     refused("none: No such file", hdfs_kerberos.env_with_token(tmp_path / "none"))
     hdfs_kerberos.run_class("hdfs.tools.DelegationTokenFetcher", "--cancel", token, user="alice")
     refused("can't be found in cache; get a new token, or a Kerberos ticket", hdfs_kerberos.env_with_token(token))
@@ -97,27 +97,27 @@ def cut(token: Path, path: Path) -> Path:
     return path
 
 
-def spoilt(token: Path, path: Path) -> Path:
-    """Its password, which stands before the kind, is another."""
+def corrupted(token: Path, path: Path) -> Path:
+    """With another password, which is in front of the kind."""
     data = bytearray(token.read_bytes())
     data[data.index(b"HDFS_DELEGATION_TOKEN") - 5] ^= 1
     path.write_bytes(data)
     return path
 
 
-def test_a_ticket_that_has_run_out_is_said_to_have(client: Client, hdfs_kerberos: HdfsKerberos, tmp_path: Path) -> None:
-    """Where clocks may differ by a second; else it is good for five minutes more."""
+def test_expired_ticket_is_reported(client: Client, hdfs_kerberos: HdfsKerberos, tmp_path: Path) -> None:
+    """With an allowed clock skew of a second; by default a ticket is good for five minutes more."""
     client.env = hdfs_kerberos.env("bob")
     strict = Path(client.env["KRB5_CONFIG"]).read_text().replace("[libdefaults]", "[libdefaults]\n    clockskew = 1")
     (tmp_path / "krb5.conf").write_text(strict)
     client.env |= {"KRB5CCNAME": f"FILE:{tmp_path}/short", "KRB5_CONFIG": f"{tmp_path}/krb5.conf"}
     words = ["kinit", "-l", "1", "-k", "-t", hdfs_kerberos.keytab("bob"), hdfs_kerberos.principal("bob")]
     subprocess.run(words, env={**os.environ, **client.env}, check=True, stdin=subprocess.DEVNULL, timeout=60)
-    wait_for(lambda: client.start("ls", client / "").wait() == 1, "the ticket runs out")
+    wait_for(lambda: client.start("ls", client / "").wait() == 1, "the ticket expires")
     client.fails("the Kerberos ticket has expired: run kinit", "ls", client / "")
 
 
-def test_rights_are_those_of_the_ticket_whatever_the_environment_says(
+def test_permissions_are_those_of_the_ticket_not_of_the_environment(
         client: Client, hdfs_kerberos: HdfsKerberos) -> None:
     client.run("mkdir", client / "mine")
     client.env = hdfs_kerberos.env("bob") | {"HADOOP_USER_NAME": "hdfs"}
@@ -126,7 +126,7 @@ def test_rights_are_those_of_the_ticket_whatever_the_environment_says(
     client.fails("bob@HOPYARD.TEST is not allowed to impersonate alice", "ls", client / "")
 
 
-def test_a_server_that_is_not_the_one_of_the_settings_gets_no_ticket(client: Client) -> None:
+def test_server_other_than_the_configured_one_gets_no_ticket(client: Client) -> None:
     client.set(dfs_namenode_kerberos_principal="hdfs/elsewhere@HOPYARD.TEST")
     client.fails("its principal is hdfs/localhost@HOPYARD.TEST, but dfs.namenode.kerberos.principal is hdfs/elsewhere",
                  "ls", client / "")
@@ -138,11 +138,11 @@ def test_a_server_that_is_not_the_one_of_the_settings_gets_no_ticket(client: Cli
     client.fails("kerberos.principal.pattern is hdfs/m*", "ls", client / "")
 
 
-# ---- what travels ----------------------------------------------------------------------------------------------------
+# ---- eavesdropping ---------------------------------------------------------------------------------------------------
 
 
 class Relay:
-    """Passes on what comes to its port, and keeps it."""
+    """Forwards a port, and records the data."""
 
     def __init__(self, target: str) -> None:
         host, port = target.rsplit(":", 1)
@@ -164,7 +164,7 @@ class Relay:
                     return
 
     def carry(self, near: socket.socket, far: socket.socket) -> bool:
-        """False when it was told to end."""
+        """False after a request to stop."""
         while True:
             for one in select.select([near, far], [], [])[0]:
                 data = one.recv(65536)
@@ -189,7 +189,7 @@ def relayed(client: Client) -> Iterator[Relay]:
 
 
 @pytest.mark.parametrize("protection", PROTECTIONS)
-def test_only_privacy_hides_what_is_said_to_a_namenode(
+def test_only_privacy_encrypts_calls_to_the_namenode(
         client: Client, hdfs_kerberos: HdfsKerberos, protection: str) -> None:
     client.env = hdfs_kerberos.env("alice", protection)
     with relayed(client) as relay:
@@ -198,7 +198,7 @@ def test_only_privacy_hides_what_is_said_to_a_namenode(
     assert client.names() == ["a-name-like-no-other"]
 
 
-def test_many_threads_share_a_connection_that_is_private(client: Client, hdfs_kerberos: HdfsKerberos) -> None:
+def test_many_threads_share_an_encrypted_connection(client: Client, hdfs_kerberos: HdfsKerberos) -> None:
     wanted = content(2 * MIB)
     client.env = hdfs_kerberos.env("alice", "privacy")
     client.write("file", wanted)
@@ -216,8 +216,8 @@ def test_many_threads_share_a_connection_that_is_private(client: Client, hdfs_ke
     assert len(client.names("of-7")) == 20
 
 
-def test_what_is_flushed_is_seen_by_others_before_the_end(client: Client, hdfs_kerberos: HdfsKerberos) -> None:
-    """How long it is by now is said by a DataNode, to those who have the block's token."""
+def test_flushed_data_is_visible_before_the_close(client: Client, hdfs_kerberos: HdfsKerberos) -> None:
+    """A DataNode returns the current length to holders of the block token."""
     client.env = hdfs_kerberos.env("alice", "privacy")
     with client.open("open", "w") as file:
         file.write(b"so far")
@@ -225,12 +225,12 @@ def test_what_is_flushed_is_seen_by_others_before_the_end(client: Client, hdfs_k
         assert client.cat("open") == b"so far"
 
 
-# ---- keys that change ------------------------------------------------------------------------------------------------
+# ---- key rollover ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.full
-def test_who_reads_goes_on_when_all_keys_are_new(client: Client, hdfs_kerberos: HdfsKerberos) -> None:
-    """Daemons that were killed have new ones: tokens of before are not good any more."""
+def test_reader_continues_after_a_key_rollover(client: Client, hdfs_kerberos: HdfsKerberos) -> None:
+    """Restarted daemons have new keys: earlier tokens are invalid."""
     wanted = content(3 * MIB)
     client.env = hdfs_kerberos.env("alice", "integrity")
     client.write("file", wanted)
@@ -243,12 +243,12 @@ def test_who_reads_goes_on_when_all_keys_are_new(client: Client, hdfs_kerberos: 
 def renew_keys(hdfs: HdfsKerberos) -> None:
     for daemon in [*hdfs.datanodes, hdfs.namenode]:
         daemon.kill()
-    hdfs.mend()
+    hdfs.repair()
 
 
 @pytest.fixture(scope="module")
 def encrypting_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsKerberos]:
-    """One whose DataNodes take nothing that is not encrypted."""
+    """One whose DataNodes accept only encrypted data."""
     with held("hdfs-kerberos", tmp_path_factory.mktemp("encrypting"), "--encrypt") as cluster:
         with closing(HdfsKerberos(cluster)) as found:
             yield found
@@ -256,8 +256,8 @@ def encrypting_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdf
 
 @pytest.mark.full
 @pytest.mark.parametrize("cipher", ["AES/CTR/NoPadding", ""])
-def test_data_is_encrypted_by_the_clusters_key_where_it_wants_that(encrypting_cluster: HdfsKerberos, tmp_path: Path,
-                                                                   cipher: str) -> None:
+def test_data_transfer_is_encrypted_if_the_cluster_requires_it(encrypting_cluster: HdfsKerberos, tmp_path: Path,
+                                                               cipher: str) -> None:
     with closing(Client(encrypting_cluster, BIN, tmp_path)) as client:
         client.set(**{"dfs.encrypt.data.transfer.cipher.suites": cipher})
         assert_exchanged(client, tmp_path)
@@ -265,5 +265,5 @@ def test_data_is_encrypted_by_the_clusters_key_where_it_wants_that(encrypting_cl
         client.write("file", wanted)
         with mock.patch.dict(os.environ, client.env), client.open("file") as file:
             assert file.pread(10, 0) == wanted[:10]
-            renew_keys(encrypting_cluster)  # ours is known to nobody any more
+            renew_keys(encrypting_cluster)  # our key is unknown after that
             assert are_equal(file.pread(-1, 0), wanted)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs in the shape of Horovod's examples of its Keras estimator, unchanged, on a Spark of this machine.
+"""Programs like Horovod's examples of its Keras estimator, unchanged, on a Spark of this machine.
 
-Nothing in them knows of hopyard; each prints its results as a line of JSON.
+They do not refer to hopyard; each prints its results as a line of JSON.
 """
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ spark.stop()
 
 @pytest.fixture
 def run(yard: Yard, tmp_path: Path) -> Any:
-    """Runs a program as users do, and gives its last line and all that it has printed."""
+    """Runs a program as users do; returns its last line and all its output."""
 
     def run(program: str, *args: object, **env: str) -> tuple[Any, str]:
         path = yard.project / "program.py"
@@ -169,32 +169,32 @@ def run(yard: Yard, tmp_path: Path) -> Any:
     return run
 
 
-def test_an_estimator_learns_digits(run: Any, tmp_path: Path) -> None:
+def test_estimator_learns_digits(run: Any, tmp_path: Path) -> None:
     """Vectors for features and labels, a backend, TensorBoard, and predictions as a column of vectors."""
     work, data = tmp_path / "work", str(tmp_path / "digits.libsvm")
     x, y = sklearn.datasets.load_digits(return_X_y=True)
     sklearn.datasets.dump_svmlight_file(x / 16, y, data, zero_based=False)
-    said, shown = run(DIGITS, "--num-proc", 2, "--epochs", 4, "--work-dir", work, "--data", data)
-    assert said["accuracy"] > 0.8 and said["predicted"] and len(said["history"]["accuracy"]) == 4
-    assert said["columns"][-2:] == [["label_prob", "vector"], ["label_pred", "double"]]
-    assert f"{said['rows']} rows to train on" in shown and "Epoch 4/4" in shown
-    assert said["steps"] == 4 * -(-(-(-said["rows"] // 2)) // 32)  # each rank has half of the rows, in batches of 32
-    assert said["rate"] == pytest.approx(0.002)
-    run_dir = work / "runs" / said["run_id"]
+    output, shown = run(DIGITS, "--num-proc", 2, "--epochs", 4, "--work-dir", work, "--data", data)
+    assert output["accuracy"] > 0.8 and output["predicted"] and len(output["history"]["accuracy"]) == 4
+    assert output["columns"][-2:] == [["label_prob", "vector"], ["label_pred", "double"]]
+    assert f"{output['rows']} rows to train on" in shown and "Epoch 4/4" in shown
+    assert output["steps"] == 4 * -(-(-(-output["rows"] // 2)) // 32)  # each rank has half of the rows, in batches of 32
+    assert output["rate"] == pytest.approx(0.002)
+    run_dir = work / "runs" / output["run_id"]
     assert (run_dir / "checkpoint.keras").stat().st_size and list(run_dir.glob("logs/train/events.*"))
-    assert [path.name for path in work.iterdir()] == ["runs"]  # the rows are gone
+    assert [path.name for path in work.iterdir()] == ["runs"]  # the rows have been removed
 
 
-def test_an_estimator_of_tf_keras_keeps_the_best_model(run: Any, tmp_path: Path) -> None:
-    """Several inputs, a column for validation, weights, custom objects; a saved model, and rows that are refused."""
-    said, shown = run(SALES, "--work-dir", tmp_path / "work", TF_USE_LEGACY_KERAS="1")
-    assert said["kind"] == "tf_keras" and said["same"] and said["rows"] == 301
-    assert set(said["history"]) == {"loss", "exp_rmspe", "val_loss", "val_exp_rmspe"}
-    assert said["columns"][-1] == ["Sales_output", "double"] and said["worst"] < 0.8
+def test_estimator_of_tf_keras_keeps_the_best_model(run: Any, tmp_path: Path) -> None:
+    """Several inputs, a column for validation, weights, custom objects; a saved model, and refused rows."""
+    output, shown = run(SALES, "--work-dir", tmp_path / "work", TF_USE_LEGACY_KERAS="1")
+    assert output["kind"] == "tf_keras" and output["same"] and output["rows"] == 301
+    assert set(output["history"]) == {"loss", "exp_rmspe", "val_loss", "val_exp_rmspe"}
+    assert output["columns"][-1] == ["Sales_output", "double"] and output["worst"] < 0.8
     assert "270 rows to train on, 31 to validate on" in shown
-    best = min(range(5), key=said["history"]["val_loss"].__getitem__) + 1
-    assert said["steps"] == 7 * best and said["rate"] == pytest.approx(0.01)  # 135 rows for each rank, in batches of 20
-    missing, uneven, absent, none, wide = said["errors"]
+    best = min(range(5), key=output["history"]["val_loss"].__getitem__) + 1
+    assert output["steps"] == 7 * best and output["rate"] == pytest.approx(0.01)  # 135 rows for each rank, in batches of 20
+    missing, uneven, absent, none, wide = output["errors"]
     assert missing == "column 'Store' has rows without a value; fill them (fillna) or drop them (dropna) first"
     assert uneven.startswith("column 'Store' has rows of ") and uneven.endswith("values; all must have the same number")
     assert absent.startswith("the DataFrame has no column 'Promo' (columns: Id, Store, ")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs as Horovod's documentation teaches them, unchanged, on two ranks of `hopyard train`.
+"""Programs from Horovod's documentation, unchanged, on two ranks of `hopyard train`.
 
-Nothing in them knows of hopyard; each says what it has to say as a line of JSON.
+They do not refer to hopyard; each prints its results as a line of JSON.
 """
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ if hvd.rank() == 0:
 evens = hvd.add_process_set([0])
 print(json.dumps({
     'rank': hvd.rank(), 'loss': float(hvd.allreduce(loss)), 'weights': w.numpy().ravel().tolist(),
-    'objects': hvd.allgather_object({'rank': hvd.rank()}), 'told': hvd.broadcast_object('from %d' % hvd.rank(), root_rank=1),
+    'objects': hvd.allgather_object({'rank': hvd.rank()}), 'broadcast': hvd.broadcast_object('from %d' % hvd.rank(), root_rank=1),
     'included': evens.included(), 'joined': int(hvd.join())}))
 """
 
@@ -208,7 +208,7 @@ def on_state_reset():
 
 @hvd.elastic.run
 def train(state):
-    # until the one that dies is back, and some more
+    # until the dead rank is back, and a few more
     while len(state.sizes) < 3 or state.batch % 20:
         if state.batch == 7 and hvd.rank() == 1 and not os.path.exists('died'):
             open('died', 'w').close()
@@ -229,96 +229,96 @@ print(json.dumps({'rank': hvd.rank(), 'sizes': state.sizes, 'batch': state.batch
 """
 
 
-def said(yard: Yard, run: int = 1) -> list[dict[str, Any]]:
-    """By each of two ranks, in its last line; by rank."""
+def output_of(yard: Yard, run: int = 1) -> list[dict[str, Any]]:
+    """The last lines of two ranks, by rank."""
     lines = [Path(yard.logdir(run), f"rank={rank}", "stdout").read_text().splitlines()[-1] for rank in range(2)]
     return sorted((json.loads(line) for line in lines), key=lambda words: int(words["rank"]))
 
 
 def train(yard: Yard, program: str, *options: object, **env: str) -> list[dict[str, Any]]:
-    """What each rank said, by rank."""
+    """The results of each rank, by rank."""
     (yard.project / "train.py").write_text(program)
     yard.run("train", "-np", 2, *options, sys.executable, "train.py", env=env, timeout=400)
-    return said(yard)
+    return output_of(yard)
 
 
 @pytest.mark.parametrize("legacy", ["0", "1"])
-def test_keras_with_callbacks_and_a_model_that_is_loaded_again(yard: Yard, legacy: str) -> None:
+def test_keras_with_callbacks_and_a_reloaded_model(yard: Yard, legacy: str) -> None:
     zero, one = train(yard, KERAS, TF_USE_LEGACY_KERAS=legacy)
     assert (zero["size"], one["rank"]) == (2, 1)
     history = zero["history"]
     assert history["loss"] == one["history"]["loss"] and history["accuracy"] == one["history"]["accuracy"]
     assert history["accuracy"][-1] > 0.9 and zero["weights"] == pytest.approx(one["weights"], rel=1e-5)
-    assert history["lr"] == pytest.approx([0.15, 0.2, 0.2, 0.2, 0.02]), "warmed up from half, then decayed"
+    assert history["lr"] == pytest.approx([0.15, 0.2, 0.2, 0.2, 0.02]), "warmup from half, then decay"
     assert zero["steps"] == one["steps"] == 200 and zero["same"] and one["same"] and zero["kind"] == "SGD"
     printed = [Path(yard.logdir(), f"rank={rank}", "stdout").read_text() for rank in range(2)]
     assert "finished gradual learning rate warmup to 0.2" in printed[0] and "warmup" not in printed[1]
-    told = yard.rows("SELECT trial, step, value FROM metrics WHERE name = 'examples_per_second' AND step >= 0")
-    assert {(row["trial"], row["step"]) for row in told} == {(t, s) for t in (1, 2) for s in range(5)} | {(1, 0), (2, 0)}
-    assert all(row["value"] > 0 for row in told)
+    rates = yard.rows("SELECT trial, step, value FROM metrics WHERE name = 'examples_per_second' AND step >= 0")
+    assert {(row["trial"], row["step"]) for row in rates} == {(t, s) for t in (1, 2) for s in range(5)} | {(1, 0), (2, 0)}
+    assert all(row["value"] > 0 for row in rates)
 
 
 @pytest.mark.parametrize("legacy", ["0", "1"])
-def test_an_example_whose_model_has_no_input_shape_under_horovodrun(yard: Yard, legacy: str) -> None:
-    """In the shape of Horovod's own tensorflow2_keras_mnist.py: it is built by its first batch."""
+def test_example_without_an_input_shape_under_horovodrun(yard: Yard, legacy: str) -> None:
+    """Like Horovod's own tensorflow2_keras_mnist.py: the first batch builds the model."""
     (yard.project / "train.py").write_text(EXAMPLE)
     (yard.project / "horovodrun").symlink_to(yard.bin)
     yard.bin, hopyard = str(yard.project / "horovodrun"), yard.bin
     yard.run("-np", 2, sys.executable, "train.py", env={"TF_USE_LEGACY_KERAS": legacy}, timeout=400)
     yard.bin = hopyard
-    zero, one = said(yard)
-    assert zero["lr"] == one["lr"] == pytest.approx([0.0015, 0.002, 0.002]), "warmed up from half"
+    zero, one = output_of(yard)
+    assert zero["lr"] == one["lr"] == pytest.approx([0.0015, 0.002, 0.002]), "warmup from half"
     assert zero["weights"] == pytest.approx(one["weights"], rel=1e-5)
     assert len(list(yard.project.glob("checkpoint-*.h5"))) == 3
 
 
-def test_a_loop_of_ones_own_with_a_tape(yard: Yard) -> None:
+def test_custom_loop_with_a_tape(yard: Yard) -> None:
     zero, one = train(yard, LOOP)
     assert zero["loss"] == one["loss"] < 1 and zero["weights"] == one["weights"]
-    assert zero["objects"] == one["objects"] == [{"rank": 0}, {"rank": 1}] and zero["told"] == one["told"] == "from 1"
+    assert zero["objects"] == one["objects"] == [{"rank": 0}, {"rank": 1}] and zero["broadcast"] == one["broadcast"] == "from 1"
     assert (zero["included"], one["included"]) == (True, False) and zero["joined"] == one["joined"]
     assert (yard.project / "loop" / "checkpoint").exists()
 
 
 @pytest.mark.parametrize("side", ["compute", "training"])
-def test_a_dataset_that_another_run_prepares(yard: Yard, side: str) -> None:
+def test_dataset_prepared_by_another_run(yard: Yard, side: str) -> None:
     worker = yard.start("train", "-np", 2, sys.executable, "-m", "horovod.tensorflow.data.compute_worker",
                         "--dispatcher-side", side, "compute.json")
-    wait_for(lambda: (yard.project / "compute.json").exists() or worker.poll() is not None, "the service is there", 120)
+    wait_for(lambda: (yard.project / "compute.json").exists() or worker.poll() is not None, "the service runs", 120)
     if worker.poll() is None:
-        assert (yard.project / "compute.json").stat().st_mode & 0o777 == 0o600, "it holds the key"
+        assert (yard.project / "compute.json").stat().st_mode & 0o777 == 0o600, "it contains the key"
         (yard.project / "train.py").write_text(DATA_SERVICE)
         yard.run("train", "-np", 2, sys.executable, "train.py", timeout=400)
     out, err = worker.communicate(timeout=120)
     assert worker.returncode == 0, out + err
-    zero, one = said(yard, 2)
+    zero, one = output_of(yard, 2)
     assert zero["all"] == one["all"] == list(range(0, 128, 2))
-    assert sorted(zero["shared"] + one["shared"]) == list(range(0, 128, 2)), "each row went to one of them"
+    assert sorted(zero["shared"] + one["shared"]) == list(range(0, 128, 2)), "each row went to one rank"
     assert not (yard.project / "compute.json").exists()
 
 
-def test_an_elastic_one_goes_on_and_takes_the_lost_rank_in_again(yard: Yard) -> None:
+def test_elastic_program_continues_and_the_lost_rank_rejoins(yard: Yard) -> None:
     zero, one = train(yard, ELASTIC, "--min-np", 1)
     assert zero["sizes"] == one["sizes"] == [2, 1, 2] and zero["batch"] == one["batch"]
     assert zero["weights"] == one["weights"] and zero["environment"] == one["environment"] == "2"
-    assert zero["resets"] == [1, 2] and one["resets"] == [], "the new one has seen no change"
+    assert zero["resets"] == [1, 2] and one["resets"] == [], "the new rank has seen no change"
     assert zero["rate"] == one["rate"] == pytest.approx(0.02)
 
 
-def test_a_program_that_expects_to_be_elastic_ends_where_it_is_not(yard: Yard) -> None:
+def test_elastic_program_fails_in_a_training_that_is_not_elastic(yard: Yard) -> None:
     (yard.project / "train.py").write_text(ELASTIC)
     failed = yard.run("train", "-np", 2, sys.executable, "train.py", rc=None, timeout=400)
     assert failed.returncode != 0 and "signal 9" in failed.stdout + failed.stderr
     assert "UnknownError" in Path(yard.logdir(), "rank=0", "stderr").read_text()
 
 
-def test_another_horovod_is_passed_over_in_a_rank_and_a_line_says_so(yard: Yard) -> None:
+def test_installed_horovod_is_ignored_in_a_rank_with_one_line(yard: Yard) -> None:
     other = yard.project / "site" / "horovod"
     other.mkdir(parents=True)
     (other / "__init__.py").write_text("__version__ = 'theirs'\n")
     show = [sys.executable, "-c", "import horovod; print(horovod.__version__)"]
     env = {**yard.env, "PYTHONPATH": os.pathsep.join([str(other.parent), yard.env.get("PYTHONPATH", "")])}
-    assert subprocess.run(show, env=env, capture_output=True, text=True).stdout == "theirs\n", "elsewhere it is theirs"
+    assert subprocess.run(show, env=env, capture_output=True, text=True).stdout == "theirs\n", "elsewhere the other package is used"
     yard.run("train", "-np", 1, *show, env={"PYTHONPATH": env["PYTHONPATH"]})
     folder = Path(yard.logdir(), "rank=0")
     assert (folder / "stdout").read_text() == "0.28.1\n"

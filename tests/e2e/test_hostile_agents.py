@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Agents that hold the run's key and break the protocol: they are dropped, and the run goes on without them."""
+"""Agents that have the run's key and violate the protocol: they are disconnected, and the run continues without them."""
 from __future__ import annotations
 
 import os
@@ -15,7 +15,7 @@ HOSTILE = os.environ.get("HOPYARD_HOSTILE", str(Path(BIN).absolute().parents[2] 
 
 
 def answer(agent: subprocess.Popen[str]) -> str:
-    """The next word of a hostile agent; "": it has none to say."""
+    """The next line of a hostile agent; "" if it has ended."""
     assert agent.stdout
     return agent.stdout.readline().strip() if select.select([agent.stdout], [], [], 60)[0] else ""
 
@@ -26,16 +26,16 @@ def cases(kind: str) -> list[str]:
 
 
 class Attacked:
-    """A run with a healthy agent of its own, whose trials wait at a gate, and hostile ones with a trial each."""
+    """A run with its own healthy agent, whose trials wait at a gate, and hostile agents with a trial each."""
 
     def __init__(self, yard: Yard, *names: str) -> None:
         self.yard, self.gate = yard, yard.project / "gate"
         trials = (os.cpu_count() or 1) + len(names)
         self.client = yard.start("run", "--listen", "127.0.0.1:0", "--grid", f"x=1..{trials}", "--max", "v", "--", "sh", "-c",
                                  f"while [ ! -e {self.gate} ]; do sleep 0.05; done; echo v={{x}}")
-        told = wait_for(lambda: re.search(r"--join HOST:(\d+) --key-file (\S+)", yard.driver_log()), "how to join")
-        self.port, self.key = told[1], told[2]
-        wait_for(lambda: yard.state() and yard.attempts(), "its own agent works")
+        match = wait_for(lambda: re.search(r"--join HOST:(\d+) --key-file (\S+)", yard.driver_log()), "the log says how to join")
+        self.port, self.key = match[1], match[2]
+        wait_for(lambda: yard.state() and yard.attempts(), "its own agent runs a trial")
         self.agents = {name: self.join(name) for name in names}
         for name, agent in self.agents.items():
             assert answer(agent) == "ready", name
@@ -60,7 +60,7 @@ class Attacked:
             agent.wait(60)
 
     def finish(self) -> str:
-        """The run ends well, with everything done."""
+        """The run succeeds, with all trials done."""
         self.gate.touch()
         out, err = self.client.communicate(timeout=240)
         assert self.client.returncode == 0, out + err + self.yard.driver_log()
@@ -69,40 +69,40 @@ class Attacked:
         return out + err
 
 
-def dropped(name: str, said: str) -> bool:
-    """Two of them are not known by their names: these are what is wrong with them."""
-    who = r"127\.0\.0\.1:\d+" if name in ("name-long", "host-long", "gpus-many") else re.escape(name)
-    return bool(re.search(rf"agent {who} at \S+ is disconnected \(it violated the protocol: .*\); its trials run on other agents", said))
+def disconnected(name: str, output: str) -> bool:
+    """The log has the defects of two of them instead of their names."""
+    shown_name = r"127\.0\.0\.1:\d+" if name in ("name-long", "host-long", "gpus-many") else re.escape(name)
+    return bool(re.search(rf"agent {shown_name} at \S+ is disconnected \(it violated the protocol: .*\); its trials run on other agents", output))
 
 
 @pytest.mark.parametrize("name", ["offset-end", "name-long", "files-announced", "files-empty", "offsets-sparse"])
-def test_an_agent_that_breaks_the_protocol_does_not_end_the_run(yard: Yard, name: str) -> None:
+def test_agent_that_violates_the_protocol_does_not_end_the_run(yard: Yard, name: str) -> None:
     run = Attacked(yard, name)
     run.attack()
     assert run.answers() == {name: "gone"}
     run.leave()
-    assert dropped(name, run.finish())
+    assert disconnected(name, run.finish())
 
 
-def test_every_kind_of_hostile_message_costs_an_agent_its_place_and_nobody_else(yard: Yard) -> None:
-    names = [n for n in cases("dropped") if n != "files-empty"]  # it takes its time, and was tried above
+def test_every_hostile_message_disconnects_only_its_agent(yard: Yard) -> None:
+    names = [n for n in cases("dropped") if n != "files-empty"]  # it takes long, and was tested above
     run = Attacked(yard, *names)
     run.attack()
     assert run.answers() == dict.fromkeys(names, "gone")
     run.leave()
-    said = run.finish()
-    assert [n for n in names if not dropped(n, said)] == []
+    output = run.finish()
+    assert [n for n in names if not disconnected(n, output)] == []
     lost = [a for a in yard.attempts() if a["state"] == "lost"]
     assert {a["agent"] for a in lost} == set(names) - {"name-long", "host-long", "gpus-many"}
-    assert not [f for f in yard.project.rglob("*") if f.name in ("out", "x" * 100)], "nothing was written elsewhere"
+    assert not [f for f in yard.project.rglob("*") if f.name in ("out", "x" * 100)], "no file was written elsewhere"
 
 
-def test_floods_are_not_written_down(yard: Yard) -> None:
+def test_floods_of_messages_are_not_stored(yard: Yard) -> None:
     names = cases("harmless")
     run = Attacked(yard, *names)
     run.attack()
     assert run.answers() == dict.fromkeys(names, "sent")
-    wait_for(lambda: yard.driver_log().count("has left (the case is complete)") == len(names), "all was taken in")
+    wait_for(lambda: yard.driver_log().count("has left (the case is complete)") == len(names), "all messages were received")
     run.leave()
     out = run.finish()
     log = (yard.folder / "run-1.log").read_bytes()
@@ -112,7 +112,7 @@ def test_floods_are_not_written_down(yard: Yard) -> None:
     assert "<script>" not in yard.run("attach", 1, "--html").stdout
 
 
-def test_an_agent_that_was_dropped_may_not_join_at_once(yard: Yard) -> None:
+def test_disconnected_agent_may_not_rejoin_at_once(yard: Yard) -> None:
     run = Attacked(yard, "offset-end")
     run.attack()
     assert run.answers() == {"offset-end": "gone"}
@@ -120,6 +120,6 @@ def test_an_agent_that_was_dropped_may_not_join_at_once(yard: Yard) -> None:
     assert answer(again) == "gone"
     run.agents["note-long"] = again
     run.leave()
-    said = run.finish()
-    assert re.search("no agent may join from there for 10 s", said)
-    assert "agent note-long has joined" not in said and said.count("has joined") == 1
+    output = run.finish()
+    assert re.search("no agent may join from there for 10 s", output)
+    assert "agent note-long has joined" not in output and output.count("has joined") == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""More than one machine: network namespaces as hosts, with a real sshd in each."""
+"""Several machines: network namespaces as hosts, with a real sshd in each."""
 from __future__ import annotations
 
 import hashlib
@@ -49,9 +49,9 @@ def finish(p: subprocess.Popen[str], rc: int = 0) -> str:
 
 # ---- starting -----------------------------------------------------------------------
 
-def test_hosts_work_with_the_slots_they_were_given(yard: Yard, net: Hosts) -> None:
+def test_hosts_use_their_configured_slots(yard: Yard, net: Hosts) -> None:
     p = yard.start("run", "--hosts", "a:4,b:2", "--grid", "x=1..8", "--max", "v", "--", "sh", "-c", GATE + "echo v={x}")
-    wait_for(lambda: len(running(yard)) == 6, "all six slots are used")
+    wait_for(lambda: len(running(yard)) == 6, "all six slots are in use")
     assert sorted((a["agent"], a["host"]) for a in running(yard)) == [("a", "a")] * 4 + [("b", "b")] * 2
     open_gate(*net.hosts.values())
     finish(p)
@@ -59,7 +59,7 @@ def test_hosts_work_with_the_slots_they_were_given(yard: Yard, net: Hosts) -> No
     assert all(t["attempts"] == 1 for t in yard.trials())
 
 
-def test_the_program_is_copied_when_it_is_missing_or_another(yard: Yard, net: Hosts, tmp_path: Path) -> None:
+def test_program_is_copied_if_missing_or_different(yard: Yard, net: Hosts, tmp_path: Path) -> None:
     ours = Path(yard.bin).read_bytes()
 
     def run_once() -> None:
@@ -77,7 +77,7 @@ def test_the_program_is_copied_when_it_is_missing_or_another(yard: Yard, net: Ho
     os.truncate(program, len(ours) // 2)
     run_once()
     (program,) = net["a"].programs
-    assert program.read_bytes() == ours, "half a program does not count"
+    assert program.read_bytes() == ours, "a partial program is not used"
 
     newer = tmp_path / "newer/hopyard"
     newer.parent.mkdir()
@@ -89,7 +89,7 @@ def test_the_program_is_copied_when_it_is_missing_or_another(yard: Yard, net: Ho
     assert not net["b"].programs
 
 
-def test_a_program_that_another_user_has_put_on_the_host_is_not_run(yard: Yard, net: Hosts, tmp_path: Path) -> None:
+def test_program_of_another_user_on_the_host_is_not_run(yard: Yard, net: Hosts, tmp_path: Path) -> None:
     ours = Path(yard.bin).read_bytes()
     yard.run("run", "--hosts", "a", "--", "true")
     net["a"].assert_nothing_left()
@@ -108,24 +108,24 @@ def test_a_program_that_another_user_has_put_on_the_host_is_not_run(yard: Yard, 
     os.chown(program.parent, os.geteuid(), os.getegid())
 
 
-def test_a_shell_that_greets_is_no_obstacle(yard: Yard, net: Hosts) -> None:
+def test_output_of_shell_startup_files_is_ignored(yard: Yard, net: Hosts) -> None:
     (net["a"].home / ".bashrc").write_text("seq 1 5000; echo Welcome to host a; echo; printf '%0300d'; echo; echo be good >&2\n")
     yard.run("run", "--hosts", "a", "--", "true")
     assert [a["agent"] for a in yard.attempts()] == ["a"]
 
 
-def test_hosts_that_cannot_be_used_are_named_and_the_others_do_the_work(yard: Yard, net: Hosts) -> None:
+def test_unusable_hosts_are_named_and_the_others_run_the_trials(yard: Yard, net: Hosts) -> None:
     p = yard.start("run", "--hosts", "a:2,locked:2,dark:2", "--grid", "x=1..6", "--", "sh", "-c", GATE)
-    wait_for(lambda: "agent locked is abandoned" in yard.driver_log(), "the locked one is given up")
-    wait_for(lambda: "agent dark could not be started" in yard.driver_log(), "the dark one did not answer")
+    wait_for(lambda: "agent locked is abandoned" in yard.driver_log(), "host locked is given up")
+    wait_for(lambda: "agent dark could not be started" in yard.driver_log(), "host dark did not answer")
     open_gate(net["a"])
-    said = finish(p)
-    assert re.search(r"agent locked is abandoned: ssh locked: .*Permission denied \(publickey\)", said), said
-    assert re.search(r"agent dark could not be started \(ssh dark: .*No route to host", said), said
+    output = finish(p)
+    assert re.search(r"agent locked is abandoned: ssh locked: .*Permission denied \(publickey\)", output), output
+    assert re.search(r"agent dark could not be started \(ssh dark: .*No route to host", output), output
     assert [a["agent"] for a in yard.attempts()] == ["a"] * 6
 
 
-def test_a_host_may_be_reached_by_ipv6(yard: Yard, net: Hosts) -> None:
+def test_host_with_an_ipv6_address(yard: Yard, net: Hosts) -> None:
     if not net.has_ipv6():
         pytest.skip("this machine has no IPv6")
     p = yard.start("run", "--hosts", f"[{net['a'].ip6}]:2,b", "--grid", "x=1..3", "--", "sh", "-c", GATE + "echo $SSH_CONNECTION")
@@ -136,7 +136,7 @@ def test_a_host_may_be_reached_by_ipv6(yard: Yard, net: Hosts) -> None:
     assert came == {"a": net.ip6, "b": net.ip}
 
 
-def test_without_any_host_the_run_fails_and_says_why(yard: Yard, net: Hosts) -> None:
+def test_run_without_a_usable_host_fails_with_a_reason(yard: Yard, net: Hosts) -> None:
     p = yard.run("run", "--hosts", "locked", "--", "true", rc=1)
     assert re.search(r"no agent could be started: ssh locked: .*Permission denied \(publickey\)", p.stdout + p.stderr)
     assert yard.state() == "failed"
@@ -144,16 +144,16 @@ def test_without_any_host_the_run_fails_and_says_why(yard: Yard, net: Hosts) -> 
     assert "no agent could be started: cannot start 'ssh': no such file or directory" in p.stdout + p.stderr
 
 
-def test_a_program_that_is_not_on_the_host_is_missed_with_a_sentence(yard: Yard, net: Hosts) -> None:
+def test_command_missing_on_the_host_is_reported(yard: Yard, net: Hosts) -> None:
     yard.script("train", "echo here\n")
     p = yard.run("run", "--hosts", "a", "--", "./train", rc=1)
     assert "cannot start './train': not found" in p.stdout
     assert f"this host does not have the directory '{yard.project}'" in p.stdout
 
 
-# ---- surroundings --------------------------------------------------------------------
+# ---- environment ---------------------------------------------------------------------
 
-def test_a_trial_has_the_hosts_home_and_the_users_words(yard: Yard, net: Hosts) -> None:
+def test_trial_has_the_home_of_the_host_and_the_environment_of_the_user(yard: Yard, net: Hosts) -> None:
     words = {"WORD": "from here", "HOME": "/nowhere", "USER": "nobody", "TMPDIR": "/nowhere", "XDG_CACHE_HOME": "/nowhere"}
     yard.run("run", "--hosts", "a", "--grid", "x=1", "--", "sh", "-c", "pwd; env -0 > $HOPYARD_TRIAL_DIR/env", env=words)
     got = dict(e.split("=", 1) for e in (folder(yard) / "env").read_text().split("\0") if e)
@@ -163,10 +163,10 @@ def test_a_trial_has_the_hosts_home_and_the_users_words(yard: Yard, net: Hosts) 
     assert not {"TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"} & set(got)
     assert got["HOPYARD_PARAMS"] == '{"x": 1}'
     where = (folder(yard) / "stdout").read_text().rstrip("\n")
-    assert where == got["HOPYARD_TRIAL_DIR"], "without the user's folder it starts in its own"
+    assert where == got["HOPYARD_TRIAL_DIR"], "without the user's directory it starts in its own"
 
 
-def test_a_host_that_shares_files_works_in_them(yard: Yard) -> None:
+def test_host_with_shared_files_uses_the_project(yard: Yard) -> None:
     with hosts_of(yard, "a", shares=["a"]) as net:
         yard.run("run", "--hosts", "a", "--grid", "x=1", "--", "sh", "-c", "pwd; echo $HOPYARD_TRIAL_DIR; echo mine > $HOPYARD_TRIAL_DIR/file")
         assert (folder(yard) / "stdout").read_text().split() == [str(yard.project), str(folder(yard))]
@@ -174,7 +174,7 @@ def test_a_host_that_shares_files_works_in_them(yard: Yard) -> None:
         assert not (net["a"].home / ".cache/hopyard/work").exists()
 
 
-def test_reports_come_from_a_host_that_has_no_hopyard(yard: Yard, net: Hosts) -> None:
+def test_reports_from_a_host_without_hopyard(yard: Yard, net: Hosts) -> None:
     p = yard.start("run", "--hosts", "a", "--max", "accuracy", "--", "sh", "-c",
                    "hopyard report accuracy=0.5 step=1 && hopyard report accuracy=0.75 step=2 && " + GATE)
     rows = wait_for(lambda: yard.state() and (r := yard.rows("SELECT step, value FROM metrics ORDER BY seq")) and len(r) == 2 and r,
@@ -187,7 +187,7 @@ def test_reports_come_from_a_host_that_has_no_hopyard(yard: Yard, net: Hosts) ->
 
 # ---- files ---------------------------------------------------------------------------
 
-def test_what_a_trial_prints_and_leaves_comes_back(yard: Yard, net: Hosts) -> None:
+def test_output_and_files_of_a_trial_are_copied_back(yard: Yard, net: Hosts) -> None:
     """Two at a time, each with more than one window of bytes in its files and on both outputs."""
     yard.run("run", "--hosts", "a:2", "--grid", "x=1,2", "--", "sh", "-c", r"""
         set -e; cd "$HOPYARD_TRIAL_DIR"
@@ -211,11 +211,11 @@ def test_what_a_trial_prints_and_leaves_comes_back(yard: Yard, net: Hosts) -> No
         assert (here / "stderr").read_bytes() == out + out
         assert (here / "script").stat().st_mode & 0o777 == 0o755 and (here / "readonly").stat().st_mode & 0o777 == 0o444
         for name in ("pipe", "leak", "outside", "inside"):
-            assert not os.path.lexists(here / name), f"{name} is no file of the trial's"
+            assert not os.path.lexists(here / name), f"{name} is not a file of the trial"
 
 
-def test_events_of_tensorboard_come_while_the_trial_runs(yard: Yard, net: Hosts) -> None:
-    """More than one window at first, then a little; one file is made anew, one is changed to the last."""
+def test_event_files_are_copied_during_the_trial(yard: Yard, net: Hosts) -> None:
+    """More than one window at first, then a little; one file is replaced, one is modified until the end."""
     p = yard.start("run", "--hosts", "a", "--", "sh", "-c", r"""
         cd "$HOPYARD_TRIAL_DIR"; mkdir train; new=train/events.out.tfevents.1.a
         head -c 3000000 /dev/urandom > ../first; head -c 5000 /dev/urandom > ../then
@@ -223,16 +223,16 @@ def test_events_of_tensorboard_come_while_the_trial_runs(yard: Yard, net: Hosts)
         until [ -e ~/more ]; do sleep 0.02; done
         cat ../then >> $new; cat ../then > events.out.tfevents.anew
         """ + GATE + "cat ../then >> $new; cat ../first ../then ../then | sha256sum > sum; sha256sum < ../then > anew.sum")
-    here = wait_for(lambda: yard.state() and yard.trials() and folder(yard), "it runs")
+    here = wait_for(lambda: yard.state() and yard.trials() and folder(yard), "the trial runs")
 
     def size(name: str) -> int:
         return (here / name).stat().st_size if (here / name).exists() else -1
 
-    wait_for(lambda: size("train/events.out.tfevents.1.a") == size("events.out.tfevents.anew") == 3000000, "they are here")
+    wait_for(lambda: size("train/events.out.tfevents.1.a") == size("events.out.tfevents.anew") == 3000000, "the files have arrived")
     assert size("weights") == -1, "the rest comes at the end"
     (net["a"].home / "more").touch()
-    wait_for(lambda: size("train/events.out.tfevents.1.a") == 3005000, "what is new, too")
-    wait_for(lambda: size("events.out.tfevents.anew") == 5000, "and what was made anew")
+    wait_for(lambda: size("train/events.out.tfevents.1.a") == 3005000, "the new data has arrived, too")
+    wait_for(lambda: size("events.out.tfevents.anew") == 5000, "the replaced file has arrived")
     assert yard.trials()[0]["state"] == "running"
     open_gate(net["a"])
     finish(p)
@@ -241,14 +241,14 @@ def test_events_of_tensorboard_come_while_the_trial_runs(yard: Yard, net: Hosts)
     assert (here / "weights").read_text() == "early\n"
 
 
-def test_a_file_never_lands_outside_the_trials_folder(yard: Yard, net: Hosts, tmp_path: Path) -> None:
+def test_files_are_never_written_outside_the_trial_directory(yard: Yard, net: Hosts, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_text("precious")
     p = yard.start("run", "--hosts", "a", "--", "sh", "-c",
                    "echo ready; " + GATE + "cd $HOPYARD_TRIAL_DIR; mkdir -p way sub checkpoint/way; "
                    "for f in way/evil checkpoint/way/evil plain sub/plain clash kept tfevents; do echo evil > $f; done")
-    here = wait_for(lambda: yard.state() and yard.trials() and folder(yard).exists() and folder(yard), "it prints")
+    here = wait_for(lambda: yard.state() and yard.trials() and folder(yard).exists() and folder(yard), "the trial prints")
     (here / "sub").mkdir()
     (here / "clash").mkdir()
     (here / "checkpoint").mkdir()
@@ -258,18 +258,18 @@ def test_a_file_never_lands_outside_the_trials_folder(yard: Yard, net: Hosts, tm
         (here / link).symlink_to(outside / "precious")
     (here / "tfevents").symlink_to(outside / "precious")
     open_gate(net["a"])
-    said = finish(p, rc=1)
+    output = finish(p, rc=1)
     assert [f.name for f in outside.iterdir()] == ["precious"] and (outside / "precious").read_text() == "precious"
     for name in ("plain", "sub/plain", "kept", "tfevents"):
         assert (here / name).read_text() == "evil\n" and not (here / name).is_symlink()
-    assert list((here / "checkpoint").iterdir()) == [here / "checkpoint/way"], "the checkpoint of an attempt that has failed so is not taken"
+    assert list((here / "checkpoint").iterdir()) == [here / "checkpoint/way"], "the checkpoint of such an attempt is not used"
     for name in ("way/evil", "clash"):
-        assert f"trial 1: cannot write its file '{name}'" in said
+        assert f"trial 1: cannot write its file '{name}'" in output
     assert yard.trials()[0]["state"] == "failed"
     assert re.match("its file '(way/evil|clash)' could not be copied to the project: ", yard.trials()[0]["message"])
 
 
-# ---- how much comes back ---------------------------------------------------------------
+# ---- size limits -----------------------------------------------------------------------
 
 HOLES = "truncate -s 10G sparse; printf middle | dd of=sparse bs=1M seek=5000 conv=notrunc status=none; "
 DATA = "head -c {0} /dev/urandom > data; "
@@ -279,7 +279,7 @@ def allocated(path: Path) -> int:
     return path.stat().st_blocks * 512
 
 
-def test_holes_stay_holes_on_their_way_here_and_to_a_retry(yard: Yard, net: Hosts) -> None:
+def test_sparse_files_stay_sparse_in_copies_and_retries(yard: Yard, net: Hosts) -> None:
     p = yard.start("run", "--hosts", "a:1", "--max-transfer", "4M", "--retries", 1, "--", "sh", "-c",
                    f"cd $HOPYARD_CHECKPOINT; if [ $HOPYARD_ATTEMPT = 1 ]; then {HOLES} exit 7; fi; "
                    "[ $(stat -c %b sparse) -lt 8192 ] && [ $(stat -c %s sparse) = 10737418240 ] || exit 8; "
@@ -297,7 +297,7 @@ def test_holes_stay_holes_on_their_way_here_and_to_a_retry(yard: Yard, net: Host
         assert f.read(7) == b"begin\0\0" and f.seek((5000 << 20) - 2) and f.read() == b"\0\0end"
 
 
-def test_a_trial_that_leaves_too_much_fails_alone(yard: Yard, net: Hosts) -> None:
+def test_trial_over_the_size_limit_fails_alone(yard: Yard, net: Hosts) -> None:
     deep = "/".join(["d"] * 70)
     p = yard.start("run", "--hosts", "a:3", "--grid", "x=1..3", "--max-transfer", "1M", "--", "sh", "-c", f'''
         cd $HOPYARD_TRIAL_DIR
@@ -317,21 +317,21 @@ def test_a_trial_that_leaves_too_much_fails_alone(yard: Yard, net: Hosts) -> Non
     assert all(t["attempts"] == 1 for t in yard.trials()), "its agent was not lost"
 
 
-def test_a_file_that_may_not_be_so_large_here_fails_its_trial_alone(yard: Yard, net: Hosts) -> None:
+def test_file_over_the_local_file_size_limit_fails_its_trial_alone(yard: Yard, net: Hosts) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20 << 20, 20 << 20))
 
     p = yard.start("run", "--hosts", "a:3", "--grid", "x=1..3", "--", "sh", "-c", "cd $HOPYARD_TRIAL_DIR; case {x} in "
                    f"1) {DATA.format(30 << 20)} ;; 2) truncate -s 1G sparse ;; 3) {DATA.format(1000)} ;; esac", preexec_fn=limit)
-    said = finish(p, rc=1)
+    output = finish(p, rc=1)
     assert [t["state"] for t in yard.trials()] == ["failed", "failed", "done"]
     for name, trial in zip(("data", "sparse"), yard.trials()):
-        assert trial["message"] == f"its file '{name}' could not be copied to the project: File too large", said
+        assert trial["message"] == f"its file '{name}' could not be copied to the project: File too large", output
     assert (folder(yard, 3) / "data").stat().st_size == 1000
 
 
-def test_a_checkpoint_that_is_too_large_for_a_retry_fails_its_trial_alone(yard: Yard) -> None:
-    """Where files are shared there is no limit; then the retry is on a host that does not share them."""
+def test_checkpoint_too_large_for_a_retry_fails_its_trial_alone(yard: Yard) -> None:
+    """With shared files there is no limit; then the retry runs on a host that does not share them."""
     with hosts_of(yard, "a", "b", shares=["a"]) as net:
         p = yard.start("run", "--hosts", "a:1,b:1", "--max-transfer", "1M", "--grid", "x=1..3", "--retries", 1, "--", "sh", "-c",
                        "hostname > ~/trial.{x}.$HOPYARD_ATTEMPT; "
@@ -340,18 +340,18 @@ def test_a_checkpoint_that_is_too_large_for_a_retry_fails_its_trial_alone(yard: 
         wait_for(lambda: yard.state() and [a["trial"] for a in running(yard)] == [1, 2], "both hosts are there")
         on = {a["agent"]: a["trial"] for a in running(yard)}
         (net["a"].home / f"gate.{on['a']}.a").touch()
-        wait_for(lambda: [a["trial"] for a in running(yard)] == sorted([on["b"], 3]), "the first one waits for its retry")
+        wait_for(lambda: [a["trial"] for a in running(yard)] == sorted([on["b"], 3]), "the first trial waits for its retry")
         (net["b"].home / f"gate.{on['b']}.b").touch()
-        wait_for(lambda: len(yard.attempts(1, on["a"])) == 2, "the retry was to run")
-        wait_for(lambda: yard.attempts(1, on["a"])[1]["state"] == "failed", "and could not")
+        wait_for(lambda: len(yard.attempts(1, on["a"])) == 2, "the retry was started")
+        wait_for(lambda: yard.attempts(1, on["a"])[1]["state"] == "failed", "the retry failed")
         (net["a"].home / "gate.3.a").touch()
         finish(p, rc=1)
     assert "its checkpoint is larger than the 1.0 MB that may be copied (max-transfer)" in yard.trials()[on["a"] - 1]["message"]
     assert [t["state"] for t in yard.trials() if t["number"] != on["a"]] == ["done", "done"]
 
 
-def test_a_checkpoint_goes_with_the_retry_to_another_host(yard: Yard, net: Hosts) -> None:
-    """Trial 1 fails; trial 3 takes its slot; trial 2 ends, and trial 1 goes on where that was."""
+def test_checkpoint_moves_with_the_retry_to_another_host(yard: Yard, net: Hosts) -> None:
+    """Trial 1 fails; trial 3 takes its slot; trial 2 ends, and trial 1 continues on that host."""
     p = yard.start("run", "--hosts", "a:1,b:1", "--grid", "x=1..3", "--retries", 2, "--max", "v", "--", "sh", "-c", r"""
         hostname > ~/trial.{x}.$HOPYARD_ATTEMPT
         [ $HOPYARD_ATTEMPT != 1 ] || while [ ! -e ~/gate.{x} ]; do sleep 0.05; done
@@ -371,7 +371,7 @@ def test_a_checkpoint_goes_with_the_retry_to_another_host(yard: Yard, net: Hosts
     (second.home / "gate.2").touch()
     wait_for(lambda: len(yard.attempts(1, 1)) >= 2, "the retry runs")
     assert yard.attempts(1, 1)[1]["agent"] == second.name
-    wait_for(lambda: yard.attempts(1, 1)[1]["state"] != "running", "the retry is over")
+    wait_for(lambda: yard.attempts(1, 1)[1]["state"] != "running", "the retry has ended")
     (first.home / "gate.3").touch()
     finish(p)
     assert [a["exit_code"] for a in yard.attempts(1, 1)] == [7, 7, 0]
@@ -380,8 +380,8 @@ def test_a_checkpoint_goes_with_the_retry_to_another_host(yard: Yard, net: Hosts
     assert "old" not in left and {"new", "empty", "an odd name", "deep/er/big"} <= left
 
 
-def test_a_full_disk_on_the_host_is_the_trials_failure(yard: Yard, net: Hosts) -> None:
-    """A checkpoint that does not fit is not taken for one that does. It is tried again first: there may be room soon."""
+def test_full_disk_on_the_host_fails_the_trial(yard: Yard, net: Hosts) -> None:
+    """A checkpoint that does not fit is not used. The trial is retried first: there may be space soon."""
     a, work = net["a"], os.path.expanduser("~root/.cache/hopyard/work")
     subprocess.run(["nsenter", "-t", str(a.sshd.pid), "-m", "sh", "-c", f"mkdir -p {work} && mount -t tmpfs -o size=3m,mode=0700 hopyard-test {work}"],
                    check=True)
@@ -391,7 +391,7 @@ def test_a_full_disk_on_the_host_is_the_trials_failure(yard: Yard, net: Hosts) -
     big = folder(yard) / "checkpoint/1"
     assert big.stat().st_size == 2000000
     with open(big, "ab") as f:
-        f.write(b"x" * 6000000)  # no hole: that would fit
+        f.write(b"x" * 6000000)  # not sparse: that would fit
     p = yard.run("resume", "1", rc=1)
     assert "cannot write the checkpoint's file 'checkpoint/1': No space left on device" in p.stdout, p.stdout
     assert p.stdout.count("No space left on device; retried\n") == 4, p.stdout
@@ -399,8 +399,8 @@ def test_a_full_disk_on_the_host_is_the_trials_failure(yard: Yard, net: Hosts) -
     subprocess.run(["nsenter", "-t", str(a.sshd.pid), "-m", "umount", "-l", work], check=True)
 
 
-def test_a_lost_message_loses_and_repeats_nothing(yard: Yard, net: Hosts) -> None:
-    """At each end one frame is lost and the connection with it: at another place in each run."""
+def test_lost_message_loses_and_repeats_nothing(yard: Yard, net: Hosts) -> None:
+    """At each end one frame is lost, and the connection with it: at another position in each run."""
     for run, n in enumerate((1, 2, 3, 4, 5, 6, 7, 8, 10, 13, 17, 23, 31, 43, 59), 1):
         (net["a"].home / ".bashrc").write_text(f"export HOPYARD_FAULT=wire:{n}\n")
         yard.run("run", "--hosts", "a", "--max", "v", "--", "sh", "-c",
@@ -416,10 +416,10 @@ def test_a_lost_message_loses_and_repeats_nothing(yard: Yard, net: Hosts) -> Non
 
 
 @pytest.mark.slow
-def test_agents_that_fail_at_any_place_leave_no_half_checkpoint(yard: Yard) -> None:
-    """Sixteen hosts; on each the first agent's n-th allocation or system call fails, n another one on each.
+def test_failing_agents_leave_no_partial_checkpoint(yard: Yard) -> None:
+    """Sixteen hosts; on each one the n-th allocation or system call of the first agent fails, with another n on each.
 
-    Every trial fails once, on purpose, and must find in its retry, wherever that is, all of a checkpoint or nothing.
+        Every trial fails once, on purpose; its retry must find, on any host, a complete checkpoint or none.
     """
     faults = [f"alloc:{n}" for n in range(104, 320, 27)] + [f"sys:{n}" for n in range(43, 203, 20)]
     names = [f"h{i}" for i in range(len(faults))]
@@ -438,19 +438,19 @@ def test_agents_that_fail_at_any_place_leave_no_half_checkpoint(yard: Yard) -> N
         assert [t["value"] for t in yard.trials()] == list(range(1, 33))
         assert 8 not in {a["exit_code"] for a in yard.attempts()}
         has_seams = yard.run("ls", rc=None, env={"HOPYARD_FAULT": "alloc:1"}).returncode != 0
-        assert ("lost" in {a["state"] for a in yard.attempts()}) == has_seams, "what was to fail has not"
+        assert ("lost" in {a["state"] for a in yard.attempts()}) == has_seams, "an injected fault did not occur"
         for n in range(1, 33):
             assert (folder(yard, n) / "copy").read_bytes() == (folder(yard, n) / "checkpoint/big").read_bytes()
 
 
-# ---- ending ---------------------------------------------------------------------------
+# ---- stops and failures ---------------------------------------------------------------
 
-def test_stop_ends_everything_on_the_hosts(yard: Yard, net: Hosts) -> None:
+def test_stop_ends_all_processes_on_the_hosts(yard: Yard, net: Hosts) -> None:
     yard.run("run", "--detach", "--hosts", "a:1,b:1", "--grid", "x=1,2", "--", "sh", "-c",
              "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ > ~/pids; while :; do sleep 1; done' & "
              "while [ ! -s ~/pids ]; do sleep 0.02; done; echo $$ >> ~/pids; while :; do sleep 1; done")
     files = [h.home / "pids" for h in net.hosts.values()]
-    wait_for(lambda: all(f.exists() and len(f.read_text().split()) == 2 for f in files), "both run on both")
+    wait_for(lambda: all(f.exists() and len(f.read_text().split()) == 2 for f in files), "both hosts run two trials")
     yard.run("stop", "1")
     assert yard.state() == "stopped"
     for f in files:
@@ -462,7 +462,7 @@ def test_agent_death_on_a_host_runs_its_trials_again(yard: Yard, net: Hosts) -> 
     p = yard.start("run", "--hosts", "a:2", "--grid", "x=1,2", "--max", "v", "--", "sh", "-c",
                    "echo $$ >> ~/pids; [ $HOPYARD_ATTEMPT = 2 ] || sleep 1000; echo v={x}")
     pids = net["a"].home / "pids"
-    wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 2, "both run")
+    wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 2, "both trials run")
     old = pids.read_text().split()
     kill(net["a"].agent())
     finish(p)
@@ -473,9 +473,9 @@ def test_agent_death_on_a_host_runs_its_trials_again(yard: Yard, net: Hosts) -> 
     assert yard.attempts()[0]["message"] == "its agent was lost: ssh a: Killed"
 
 
-def test_an_ssh_that_breaks_changes_nothing(yard: Yard, net: Hosts) -> None:
+def test_broken_ssh_connection_changes_nothing(yard: Yard, net: Hosts) -> None:
     p = yard.start("run", "--hosts", "a:1,b:1", "--grid", "x=1..4", "--max", "v", "--", "sh", "-c", "echo first; " + GATE + "echo v={x}")
-    wait_for(lambda: len(running(yard)) == 2, "both run")
+    wait_for(lambda: len(running(yard)) == 2, "both trials run")
     for pid in net["a"].processes(r"^sshd: "):
         kill(pid)
     for pid in yard.processes(r"^/\S*/?ssh .* b exec"):
@@ -488,73 +488,73 @@ def test_an_ssh_that_breaks_changes_nothing(yard: Yard, net: Hosts) -> None:
     assert (folder(yard) / "stdout").read_text() == "first\nv=1\n"
 
 
-# ---- networks that fail: side by side, since each takes its time ------------------------
+# ---- network failures: concurrent, since each takes long --------------------------------
 
-BEAT = "trap '' TERM; (while :; do date +%s%N >> ~/beats.$HOPYARD_ATTEMPT; sleep 0.05; done) & "
+BEAT = "trap '' TERM; (while :; do date +%s%N >> ~/heartbeats.$HOPYARD_ATTEMPT; sleep 0.05; done) & "
 
 
-def beats(host: Host, attempt: int = 1) -> list[float]:
-    """When it ran there, in the store's milliseconds."""
-    path = host.home / f"beats.{attempt}"
+def heartbeats(host: Host, attempt: int = 1) -> list[float]:
+    """Times at which it ran there, in the store's milliseconds."""
+    path = host.home / f"heartbeats.{attempt}"
     return [int(line) / 1e6 for line in path.read_text().split()] if path.exists() else []
 
 
 class Scenario:
-    """One yard with hosts a and b, and a driver."""
+    """A yard with hosts a and b, and a driver."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self.yard = Yard(folder)
 
-    def play(self, script: Callable[[Yard, Hosts], None]) -> None:
+    def run_scenario(self, script: Callable[[Yard, Hosts], None]) -> None:
         try:
             with hosts_of(self.yard, "a", "b") as net:
                 script(self.yard, net)
-            wait_for(lambda: not self.yard.processes(), "all ends with the run")
+            wait_for(lambda: not self.yard.processes(), "all processes exit with the run")
         finally:
             self.yard.kill_everything()
 
 
-def cut_off_for_long(yard: Yard, net: Hosts) -> None:
-    """Both hosts run a trial; the first one's cable is pulled until its trial runs on the other."""
+def long_partition(yard: Yard, net: Hosts) -> None:
+    """Both hosts run a trial; the cable of the first one is unplugged until its trial runs on the other."""
     p = yard.start("run", "--hosts", "a:1,b:1", "--grid", "x=1..4", "--max", "v", "--", "sh", "-c", BEAT + GATE + "echo v={x}")
-    wait_for(lambda: len(running(yard)) == 2 and all(beats(h) for h in net.hosts.values()), "both run")
+    wait_for(lambda: len(running(yard)) == 2 and all(heartbeats(h) for h in net.hosts.values()), "both trials run")
     net["a"].cut()
     (lost,) = [a for a in running(yard) if a["agent"] == "a"]
     open_gate(net["b"])
-    wait_for(lambda: len(yard.attempts(1, lost["trial"])) == 2, "it runs elsewhere", 120)
-    assert not net["a"].processes(r"hopyard|sleep|date"), "the host has ended everything before"
+    wait_for(lambda: len(yard.attempts(1, lost["trial"])) == 2, "the trial runs elsewhere", 120)
+    assert not net["a"].processes(r"hopyard|sleep|date"), "the host has killed its processes before"
     again = yard.attempts(1, lost["trial"])[1]
-    assert again["agent"] == "b" and beats(net["a"])[-1] < again["started"], "it ran in two places"
-    net["a"].mend()
+    assert again["agent"] == "b" and heartbeats(net["a"])[-1] < again["started"], "the trial ran on two hosts at a time"
+    net["a"].repair()
     open_gate(net["a"])
-    said = finish(p)
-    assert "agent a is lost (nothing received from" in said
+    output = finish(p)
+    assert "agent a is lost (nothing received from" in output
     assert [t["value"] for t in yard.trials()] == [1, 2, 3, 4]
     assert [a["state"] for a in yard.attempts(1, lost["trial"])] == ["lost", "done"]
     assert len(yard.attempts()) == 5
 
 
-def cut_off_and_back(yard: Yard, net: Hosts) -> None:
-    """A host that was cut off for so long that it was given up is used again."""
+def partition_and_recovery(yard: Yard, net: Hosts) -> None:
+    """A host that was without network for so long that it was given up is used again."""
     p = yard.start("run", "--hosts", "a:1", "--grid", "x=1", "--", "sh", "-c", BEAT + GATE)
-    wait_for(lambda: beats(net["a"]), "it runs")
+    wait_for(lambda: heartbeats(net["a"]), "the trial runs")
     net["a"].cut()
-    wait_for(lambda: "agent a is lost" in yard.driver_log(), "it is given up", 120)
-    net["a"].mend()
-    wait_for(lambda: beats(net["a"], 2), "it runs again", 120)
-    assert beats(net["a"])[-1] < beats(net["a"], 2)[0]
+    wait_for(lambda: "agent a is lost" in yard.driver_log(), "the host is given up", 120)
+    net["a"].repair()
+    wait_for(lambda: heartbeats(net["a"], 2), "the host is used again", 120)
+    assert heartbeats(net["a"])[-1] < heartbeats(net["a"], 2)[0]
     open_gate(net["a"])
     finish(p)
     assert [(a["agent"], a["state"]) for a in yard.attempts()] == [("a", "lost"), ("a", "done")]
 
 
-def cut_off_for_a_moment(yard: Yard, net: Hosts) -> None:
-    """A trial prints while its cable is pulled for a few seconds, and while its connections break."""
+def short_partition(yard: Yard, net: Hosts) -> None:
+    """A trial prints while its cable is unplugged for a few seconds, and while its connections break."""
     p = yard.start("run", "--hosts", "a:1", "--grid", "x=1", "--", "sh", "-c",
                    "i=0; while [ ! -e ~/gate ]; do seq -f 'line %.0f' $i $((i+999)); i=$((i+1000)); sleep 0.02; done; "
                    "head -c 1000000 /dev/urandom > $HOPYARD_TRIAL_DIR/noise; cat $HOPYARD_TRIAL_DIR/noise >&2")
-    out = wait_for(lambda: yard.state() and yard.trials() and (o := folder(yard) / "stdout").exists() and o, "it prints")
+    out = wait_for(lambda: yard.state() and yard.trials() and (o := folder(yard) / "stdout").exists() and o, "the trial prints")
 
     def more(why: str) -> None:
         size = out.stat().st_size
@@ -565,8 +565,8 @@ def cut_off_for_a_moment(yard: Yard, net: Hosts) -> None:
         net["a"].drop_link()
     more("a new connection carries it")
     net["a"].cut()
-    time.sleep(5)  # how long the cable is out: less than the lease, and the window is full
-    net["a"].mend()
+    time.sleep(5)  # time without a cable: less than the lease, and the window is full
+    net["a"].repair()
     more("it comes back")
     open_gate(net["a"])
     finish(p)
@@ -577,20 +577,20 @@ def cut_off_for_a_moment(yard: Yard, net: Hosts) -> None:
 
 
 def late_results(yard: Yard, net: Hosts) -> None:
-    """An agent is stopped, so that not even its lease can end it; its trial ends unheard and runs elsewhere."""
+    """An agent is stopped, so that not even its lease can end it; its trial ends unnoticed and runs elsewhere."""
     p = yard.start("run", "--hosts", "a:1,b:1", "--grid", "x=1", "--max", "v", "--", "sh", "-c",
                    "touch ~/runs; " + GATE + "echo v=$HOPYARD_ATTEMPT; hopyard report v=$HOPYARD_ATTEMPT; "
                    "echo mine > $HOPYARD_TRIAL_DIR/from.$HOPYARD_ATTEMPT")
-    wait_for(lambda: running(yard), "it runs")
+    wait_for(lambda: running(yard), "the trial runs")
     first = net[running(yard)[0]["agent"]]
     second = net["b" if first.name == "a" else "a"]
-    wait_for(lambda: (first.home / "runs").exists(), "it runs")
+    wait_for(lambda: (first.home / "runs").exists(), "the trial runs")
     agent = first.agent()
     kill(agent, signal.SIGSTOP)
     open_gate(first)
-    wait_for(lambda: len(yard.attempts()) == 2, "it runs elsewhere", 120)
+    wait_for(lambda: len(yard.attempts()) == 2, "the trial runs elsewhere", 120)
     kill(agent, signal.SIGCONT)
-    wait_for(lambda: not os.path.exists(f"/proc/{agent}"), "the agent sees that it is late and ends")
+    wait_for(lambda: not os.path.exists(f"/proc/{agent}"), "the agent notices its expired lease and exits")
     open_gate(second)
     finish(p)
     assert [(a["agent"], a["state"]) for a in yard.attempts()] == [(first.name, "lost"), (second.name, "done")]
@@ -600,10 +600,10 @@ def late_results(yard: Yard, net: Hosts) -> None:
     assert not (folder(yard) / "from.1").exists() and (folder(yard) / "from.2").exists()
 
 
-def stopped_while_cut_off(yard: Yard, net: Hosts) -> None:
-    """Who cannot be told to stop is waited for as long as he may live, and no longer."""
+def stop_during_a_partition(yard: Yard, net: Hosts) -> None:
+    """An agent that cannot receive the stop is waited for until its lease expires, and no longer."""
     yard.run("run", "--detach", "--hosts", "a:1,b:1", "--grid", "x=1,2", "--", "sh", "-c", BEAT + GATE)
-    wait_for(lambda: all(beats(h) for h in net.hosts.values()), "both run")
+    wait_for(lambda: all(heartbeats(h) for h in net.hosts.values()), "both trials run")
     net["a"].cut()
     yard.run("stop", "1")
     assert yard.state() == "stopped" and not net["a"].processes(r"hopyard|sleep|date")
@@ -612,35 +612,35 @@ def stopped_while_cut_off(yard: Yard, net: Hosts) -> None:
 
 
 def driver_dies(yard: Yard, net: Hosts) -> None:
-    """kill -9 of the driver, and a resume at once: what runs on the hosts ends before it runs again."""
+    """kill -9 of the driver, and a resume at once: trials on the hosts end before they run again."""
     yard.run("run", "--detach", "--hosts", "a:1,b:1", "--grid", "x=1..3", "--max", "v", "--", "sh", "-c",
              "[ {x} = 1 ] && echo v=1 && exit; " + BEAT + GATE + "echo v={x}")
-    wait_for(lambda: len(running(yard)) == 2 and all(beats(h) for h in net.hosts.values()), "both run")
+    wait_for(lambda: len(running(yard)) == 2 and all(heartbeats(h) for h in net.hosts.values()), "both trials run")
     done = [t["number"] for t in yard.trials() if t["state"] == "done"]
     assert done == [1]
     kill(yard.process("driver"))
-    wait_for(lambda: not yard.processes(), "what was here has ended")
+    wait_for(lambda: not yard.processes(), "trials of the first driver have ended")
     p = yard.start("resume", "1")
-    wait_for(lambda: len([a for a in yard.attempts() if a["number"] == 2]) == 2, "both run again", 120)
+    wait_for(lambda: len([a for a in yard.attempts() if a["number"] == 2]) == 2, "both trials run again", 120)
     again = min(a["started"] for a in yard.attempts() if a["number"] == 2)
-    assert max(beats(h)[-1] for h in net.hosts.values()) < again, "trials of two drivers ran at a time"
+    assert max(heartbeats(h)[-1] for h in net.hosts.values()) < again, "trials of two drivers ran at the same time"
     open_gate(*net.hosts.values())
     finish(p)
     assert [t["value"] for t in yard.trials()] == [1, 2, 3]
     assert [[a["state"] for a in yard.attempts(1, n)] for n in (1, 2, 3)] == [["done"], ["lost", "done"], ["lost", "done"]]
 
 
-SCRIPTS = {s.__name__: s for s in (cut_off_for_long, cut_off_and_back, cut_off_for_a_moment, late_results, stopped_while_cut_off, driver_dies)}
+SCRIPTS = {s.__name__: s for s in (long_partition, partition_and_recovery, short_partition, late_results, stop_during_a_partition, driver_dies)}
 
 
 @pytest.fixture(scope="module")
-def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[None]]:
-    """All that this session's tests want, played side by side to their ends."""
+def scenarios_done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[None]]:
+    """All scenarios that the selected tests need, run concurrently."""
     wanted = [s for s in SCRIPTS if any(s in item.name for item in request.session.items)]
     base = tmp_path_factory.mktemp("networks")
     scenarios = {s: Scenario(base / s) for s in wanted}
     with ThreadPoolExecutor(len(SCRIPTS)) as pool:
-        futures = {s: pool.submit(scenarios[s].play, SCRIPTS[s]) for s in wanted}
+        futures = {s: pool.submit(scenarios[s].run_scenario, SCRIPTS[s]) for s in wanted}
     for s, scenario in scenarios.items():
         if not futures[s].exception():
             scenario.yard.assert_nothing_left()
@@ -651,5 +651,5 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_networks_that_fail(played: dict[str, Future[None]], script: str) -> None:
-    played[script].result()
+def test_network_failures(scenarios_done: dict[str, Future[None]], script: str) -> None:
+    scenarios_done[script].result()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hopyard.hvd on real ranks: its ops, and trainings that come out as in one process."""
+"""hopyard.hvd on real ranks: its ops, and trainings that equal those in one process."""
 from __future__ import annotations
 
 import shutil
@@ -15,8 +15,8 @@ HERE = Path(__file__).parent
 OPS, TRAINING = HERE / "hvd_ops.py", HERE / "hvd_training.py"
 
 
-def kept(folder: Path, program: Path, ranks: int, *args: str) -> Iterator[Path]:
-    """The folder with what became of the program's promises."""
+def run_program(folder: Path, program: Path, ranks: int, *args: str) -> Iterator[Path]:
+    """Runs the program's tests on ranks; returns the directory with their results."""
     yard = Yard(folder)
     try:
         yard.run("train", "-np", ranks, "--", sys.executable, program, folder, *args, env={"TF_CPP_MIN_LOG_LEVEL": "3"})
@@ -29,19 +29,19 @@ def kept(folder: Path, program: Path, ranks: int, *args: str) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def ops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    yield from kept(tmp_path_factory.mktemp("ops"), OPS, 3)
+    yield from run_program(tmp_path_factory.mktemp("ops"), OPS, 3)
 
 
 @pytest.mark.parametrize("promise", names(OPS))
 def test_op(ops: Path, promise: str) -> None:
-    assert not (said := broken(ops, 3, promise)), said
+    assert not (output := broken(ops, 3, promise)), output
 
 
 @pytest.fixture(scope="module", params=["keras", "tf_keras"])
 def training(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    yield from kept(tmp_path_factory.mktemp(request.param), TRAINING, 2, request.param)
+    yield from run_program(tmp_path_factory.mktemp(request.param), TRAINING, 2, request.param)
 
 
 @pytest.mark.parametrize("promise", names(TRAINING))
 def test_training(training: Path, promise: str) -> None:
-    assert not (said := broken(training, 2, promise)), said
+    assert not (output := broken(training, 2, promise)), output

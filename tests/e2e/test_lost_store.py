@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has ended is not lost with store.db: snapshots, and what is said when the store is gone."""
+"""Ended runs survive the loss of store.db: snapshots, and messages when the store is gone."""
 from __future__ import annotations
 
 import shutil
@@ -10,10 +10,10 @@ from conftest import Yard, wait_for
 
 
 def run_three(yard: Yard) -> None:
-    """Two that are done, and one that has failed."""
+    """Two runs that are done, and one that has failed."""
     for i in (1, 2):
         yard.run("run", "--grid", f"i={i},{i + 10}", "--max", "v", "--", "sh", "-c", "echo v={i}")
-    yard.run("run", "--", "sh", "-c", "test -e good && echo $WORD > said", rc=1, env={"WORD": "secret-word"})
+    yard.run("run", "--", "sh", "-c", "test -e good && echo $WORD > word", rc=1, env={"WORD": "secret-word"})
     yard.wait_idle()
 
 
@@ -29,7 +29,7 @@ def kept(yard: Yard) -> list[Path]:
 
 
 @pytest.mark.parametrize("size", [None, 0])
-def test_runs_that_have_ended_survive_their_store(yard: Yard, size: int | None) -> None:
+def test_ended_runs_survive_the_loss_of_the_store(yard: Yard, size: int | None) -> None:
     run_three(yard)
     assert [(path.name, path.stat().st_mode & 0o777) for path in kept(yard)] == [(f"{i}.db", 0o600) for i in (1, 2, 3)]
     lose(yard, size)
@@ -41,7 +41,7 @@ def test_runs_that_have_ended_survive_their_store(yard: Yard, size: int | None) 
     done = yard.run("run", "--", "true")
     yard.wait_idle()
     assert "restores the 3 finished runs" in done.stdout, done
-    assert [r["id"] for r in yard.rows("SELECT id FROM runs")] == [4], "numbers are not given twice"
+    assert [r["id"] for r in yard.rows("SELECT id FROM runs")] == [4], "run numbers are not reused"
     refused = yard.run("gc", "--logs", rc=1)
     assert "snapshots of 3 runs" in refused.stderr and len(list(yard.project.glob("Logs/TensorFlow/*/*"))) == 4
 
@@ -52,26 +52,26 @@ def test_runs_that_have_ended_survive_their_store(yard: Yard, size: int | None) 
     (yard.project / "good").touch()
     yard.run("resume", "3")
     yard.wait_idle()
-    assert (yard.project / "said").read_text() == "secret-word\n", "its environment came back as well"
+    assert (yard.project / "word").read_text() == "secret-word\n", "its environment was restored as well"
 
 
-def test_a_damaged_store_says_how_to_get_its_runs_back(yard: Yard) -> None:
+def test_damaged_store_is_reported_with_the_way_to_restore_runs(yard: Yard) -> None:
     run_three(yard)
     lose(yard, 5000)
     done = yard.run("ls", rc=1)
     assert "is damaged" in done.stderr and f"`hopyard import {yard.folder}/runs/*.db`" in done.stderr, done
-    assert "run.db" not in done.stderr, "there are none"
+    assert "run.db" not in done.stderr, "no runs are listed"
     yard.run("run", "--", "true", rc=1)
 
 
-def test_the_snapshot_goes_with_its_run(yard: Yard) -> None:
+def test_snapshot_is_removed_with_its_run(yard: Yard) -> None:
     run_three(yard)
     yard.run("rm", "--force", "2")
     assert [path.name for path in kept(yard)] == ["1.db", "3.db"]
     assert "nothing to clean up" in yard.run("gc", "--logs").stdout
 
 
-def test_a_snapshot_follows_a_resume(yard: Yard) -> None:
+def test_snapshot_is_updated_after_a_resume(yard: Yard) -> None:
     run_three(yard)
     before = kept(yard)[2].stat().st_ino
     (yard.project / "good").touch()
@@ -83,7 +83,7 @@ def test_a_snapshot_follows_a_resume(yard: Yard) -> None:
     assert yard.state(3) == "done"
 
 
-def test_the_snapshot_with_the_logs_has_no_secrets_and_cannot_be_resumed(yard: Yard, tmp_path: Path) -> None:
+def test_snapshot_in_the_logs_has_no_secrets_and_cannot_be_resumed(yard: Yard, tmp_path: Path) -> None:
     env = {"HOPYARD_TEST_FS_TYPE": f"0x6969:{yard.project}", "XDG_STATE_HOME": str(tmp_path / "state"), "WORD": "secret-word"}
     yard.run("run", "--grid", "i=1,2", "--", "sh", "-c", "exit {i}", rc=1, env=env)
     yard.wait_idle()
@@ -104,13 +104,13 @@ def test_the_snapshot_with_the_logs_has_no_secrets_and_cannot_be_resumed(yard: Y
     assert f"`hopyard import {yard.project}/Logs/TensorFlow/*/*/run.db` restores" in done.stderr, done
 
 
-def test_a_run_whose_snapshot_cannot_be_written_has_ended_all_the_same(yard: Yard) -> None:
-    """A directory in the way of the draft: the run is done all the same, and its log says what is missing."""
+def test_run_ends_although_its_snapshot_cannot_be_written(yard: Yard) -> None:
+    """A directory in place of the temporary file: the run is done all the same, and its log has a warning."""
     yard.run("run", "--", "true")
     yard.wait_idle()
     (yard.folder / "runs/2.db.tmp").mkdir(mode=0o700)
     (yard.folder / "runs/2.db.tmp/x").touch()
     yard.run("run", "--", "true")
-    wait_for(lambda: "no snapshot of this run was written" in (yard.folder / "run-2.log").read_text(), "the log says so")
+    wait_for(lambda: "no snapshot of this run was written" in (yard.folder / "run-2.log").read_text(), "the log has the warning")
     yard.wait_idle()
     assert yard.state(2) == "done" and [path.name for path in kept(yard)] == ["1.db", "2.db.tmp"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks on several hosts: network namespaces, each with a leg in one switch. Needs root and `ip netns`."""
+"""Ranks on several hosts: network namespaces connected to one switch. Needs root and `ip netns`."""
 from __future__ import annotations
 
 import os
@@ -37,13 +37,13 @@ class Host:
         self.lines: queue.Queue[str] = queue.Queue()
 
     def start(self, first: int, count: int, size: int, mode: str) -> list[str]:
-        """Gives the roster lines of its ranks."""
+        """Returns the roster lines of its ranks."""
         self.process = subprocess.Popen(
             [IP, "netns", "exec", self.namespace, RANKS, str(self.number), str(first), str(count), str(size), mode],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         return [self.process.stdout.readline() for _ in range(count)]
 
-    def meet(self, roster: list[str]) -> None:
+    def connect(self, roster: list[str]) -> None:
         self.process.stdin.writelines(roster)
         self.process.stdin.close()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -52,31 +52,31 @@ class Host:
         for line in self.process.stdout:
             self.lines.put(line.rstrip())
 
-    def hear(self, pattern: str) -> str:
-        """Reads on until a line has it."""
-        heard, end = [], time.monotonic() + PATIENCE_S
+    def wait_for_line(self, pattern: str) -> str:
+        """Reads until a line matches."""
+        lines_read, end = [], time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             try:
-                heard.append(self.lines.get(timeout=1))
+                lines_read.append(self.lines.get(timeout=1))
             except queue.Empty:
                 continue
-            if re.search(pattern, heard[-1]):
-                return heard[-1]
-        raise AssertionError(f"nothing like {pattern!r} was said, but {heard[-20:]}")
+            if re.search(pattern, lines_read[-1]):
+                return lines_read[-1]
+        raise AssertionError(f"no line matches {pattern!r}: {lines_read[-20:]}")
 
-    def forget(self) -> None:
-        """What has been said so far."""
+    def discard_output(self) -> None:
+        """Discards the output so far."""
         while not self.lines.empty():
             self.lines.get()
 
     def ranks(self) -> list[int]:
-        """Process ids."""
+        """Process IDs."""
         pid = self.process.pid
         return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     def end(self) -> None:
         if self.process:
-            self.process.kill()  # its ranks die with it
+            self.process.kill()  # its ranks exit with it
             self.process.wait()
 
 
@@ -101,7 +101,7 @@ class Network:
                 ip("-n", host.namespace, "link", "set", link, "up")
 
     def cut(self, host: Host) -> None:
-        """From here on packets from and to it are lost, and nobody is told."""
+        """From here on packets from and to it are dropped, without notice."""
         ip("-n", self.switch, "link", "set", f"leg{host.number}", "nomaster")
 
     def remove(self) -> None:
@@ -112,14 +112,14 @@ class Network:
                 ip("netns", "del", name)
 
     def run(self, each: int, mode: str, only: str = "") -> None:
-        """Starts `each` ranks on every host; `only`: addresses with this in them."""
+        """Starts `each` ranks on every host; `only`: addresses that contain this."""
         size, roster = each * len(self.hosts), []
         for host in self.hosts:
             roster += host.start(host.number * each, each, size, mode)
         if only:
             roster = [" ".join([*line.split()[:3], *(a for a in line.split()[3:] if only in a)]) + "\n" for line in roster]
         for host in self.hosts:
-            host.meet(roster)
+            host.connect(roster)
 
     def expect_success(self) -> None:
         for host in self.hosts:
@@ -144,30 +144,30 @@ def test_64_ranks_in_4_namespaces(network: Network) -> None:
     network.expect_success()
 
 
-def test_ranks_meet_by_ipv6_alone(network: Network) -> None:
+def test_ranks_connect_over_ipv6_only(network: Network) -> None:
     network.run(2, "check", only="fd99")
     network.expect_success()
 
 
-def test_a_partition_is_named_after_the_timeout(network: Network) -> None:
+def test_partition_is_reported_after_the_timeout(network: Network) -> None:
     network.run(1, "loop")
     a, b = network.hosts
     for host in network.hosts:
-        host.hear("turn 10")
+        host.wait_for_line("turn 10")
     network.cut(b)
-    assert re.search(r"rank 1 at (10\.99\.0\.2|\[fd99::2\]):\d+ has not responded for 5 s", a.hear("^rank 0: "))
-    assert re.search(r"rank 0 at (10\.99\.0\.1|\[fd99::1\]):\d+ has not responded for 5 s", b.hear("^rank 1: "))
+    assert re.search(r"rank 1 at (10\.99\.0\.2|\[fd99::2\]):\d+ has not responded for 5 s", a.wait_for_line("^rank 0: "))
+    assert re.search(r"rank 0 at (10\.99\.0\.1|\[fd99::1\]):\d+ has not responded for 5 s", b.wait_for_line("^rank 1: "))
 
 
-def test_a_rank_that_is_stopped_for_longer_than_the_timeout_is_no_error(network: Network) -> None:
+def test_rank_stopped_for_longer_than_the_timeout_is_not_an_error(network: Network) -> None:
     network.run(1, "loop")
     a, b = network.hosts
     for host in network.hosts:
-        host.hear("turn 10")
+        host.wait_for_line("turn 10")
     stopped = b.ranks()[0]
     os.kill(stopped, signal.SIGSTOP)
     time.sleep(8)  # a machine would have been given up by now
     os.kill(stopped, signal.SIGCONT)
     for host in network.hosts:
-        host.forget()
-        assert "turn" in host.hear("^rank"), "it has ended"
+        host.discard_output()
+        assert "turn" in host.wait_for_line("^rank"), "the rank has ended"

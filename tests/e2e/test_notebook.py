@@ -26,11 +26,11 @@ def training(x):
 
 
 class Notebook:
-    """A kernel in a yard's project, and cells that are executed in it one by one."""
+    """A kernel in a yard's project that executes cells one by one."""
 
     def __init__(self, yard: Yard) -> None:
         self.notebook = nbformat.v4.new_notebook()
-        self.updates: list[str] = []  # the HTML of each display that took another's place
+        self.updates: list[str] = []  # the HTML of each display update
         self.client = nbclient.NotebookClient(self.notebook, timeout=240, kernel_name="python3",
                                               resources={"metadata": {"path": str(yard.project)}})
         take = self.client.process_message
@@ -85,22 +85,22 @@ def text_of(outputs: list[Any]) -> str:
     return "".join(o["text"] for o in outputs if o["output_type"] == "stream")
 
 
-def test_a_grid_search_is_shown_in_one_place_and_its_result_below(yard: Yard, notebook: Notebook) -> None:
+def test_grid_search_updates_one_display_and_shows_its_result_below(yard: Yard, notebook: Notebook) -> None:
     notebook.cell(IMPORTS)
     notebook.cell("def training(x, y):\n    time.sleep(0.2)\n    return x * y")
     outputs = notebook.cell('experiment.grid_search(training, {"x": [1, 2], "y": [3, 4]}, parallel=1, metric="m", tensorboard=False)')
     shown, result = outputs
     assert shown["output_type"] == "display_data" and result["output_type"] == "execute_result"
-    assert len(notebook.updates) > 2, "it was alive while trials ran"
+    assert len(notebook.updates) > 2, "the table was updated during the trials"
     assert shown["data"]["text/html"].strip() == notebook.updates[-1].strip()
     assert shown["data"]["text/html"].startswith("<div") and "m=8" in re.sub("<[^>]*>", "", shown["data"]["text/html"])
     assert "best m=8 in trial 4" in result["data"]["text/html"] and "run 1 done: 4 done;" in result["data"]["text/plain"]
     assert re.search(r"(?m)^\*  4 +2  4  8  done ", result["data"]["text/plain"]), "the table as text"
     assert "m=8" in shown["data"]["text/plain"] and "<" not in shown["data"]["text/plain"]
-    assert text_of(outputs) == "", "and nothing was printed besides"
+    assert text_of(outputs) == "", "nothing else was printed"
 
 
-def test_a_traceback_is_the_cells_error(yard: Yard, notebook: Notebook) -> None:
+def test_traceback_is_the_error_of_the_cell(yard: Yard, notebook: Notebook) -> None:
     notebook.cell(IMPORTS)
     with pytest.raises(nbclient.exceptions.CellExecutionError) as caught:
         notebook.cell("""
@@ -109,25 +109,25 @@ def training(x):
 experiment.grid_search(training, {"x": [1]}, tensorboard=False)
 """)
     assert caught.value.ename == "TrialsFailed" and "ValueError: not today" in caught.value.evalue
-    assert 'raise ValueError("not today")' in caught.value.evalue, "the line of the cell is shown, as Python would"
+    assert 'raise ValueError("not today")' in caught.value.evalue, "the line of the cell is shown, as in Python"
 
 
-def test_an_interrupted_cell_leaves_the_run_and_says_how_to_go_on(yard: Yard, notebook: Notebook) -> None:
+def test_interrupted_cell_leaves_the_run_and_shows_how_to_continue(yard: Yard, notebook: Notebook) -> None:
     notebook.cell(IMPORTS + GATED)
     outputs = notebook.interrupted('experiment.grid_search(training, {"x": [1, 2]}, parallel=2, tensorboard=False)',
                                    lambda: len([u for u in notebook.updates if "running" in u]) > 1)
-    said = text_of(outputs)
+    output = text_of(outputs)
     for how in ("experiment.attach(1)", "hopyard attach 1", "hopyard stop 1", "hopyard resume 1"):
-        assert how in said, outputs
+        assert how in output, outputs
     assert outputs[-1]["ename"] == "KeyboardInterrupt" and "run 1 continues" in outputs[-1]["evalue"]
     assert yard.state() == "running"
-    wait_for(lambda: not yard.processes(r"hopyard attach"), "nobody watches any more")
+    wait_for(lambda: not yard.processes(r"hopyard attach"), "no client watches any more")
     (yard.project / "gate").touch()
     outputs = notebook.cell("experiment.attach(1).best.params")
     assert outputs[-1]["data"]["text/plain"] == "{'x': 2}"
 
 
-def test_the_kernels_end_does_not_end_the_run(yard: Yard, notebook: Notebook) -> None:
+def test_run_outlives_the_kernel(yard: Yard, notebook: Notebook) -> None:
     notebook.cell(IMPORTS + GATED)
     notebook.cell('experiment.grid_search(training, {"x": [1, 2]}, parallel=2, tensorboard=False, detach=True)')
     notebook.wait(notebook.client.km.shutdown_kernel(now=True))

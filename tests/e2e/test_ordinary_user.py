@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The suites of what depends on who runs it pass for an ordinary user too; what needs root is skipped, and says so."""
+"""Suites that depend on the user pass without root, too; tests that need root are skipped with a reason."""
 from __future__ import annotations
 
 import os
@@ -20,7 +20,7 @@ BUILT = Path(BIN).absolute().parents[2] / "tests"
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """Below /tmp itself: pytest's own folders are root's alone."""
+    """Directly below /tmp: pytest's own directories are accessible only to root."""
     folder = Path(tempfile.mkdtemp(prefix="hy-user-"))
     os.chown(folder, NOBODY, NOBODY)
     yield folder
@@ -28,9 +28,9 @@ def home() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("suite", ["access", "disk", "file", "fs", "helper", "snapshot", "standby", "wire_links", "wire_local"])
-def test_a_suite_passes_for_an_ordinary_user(suite: str, home: Path) -> None:
+def test_suite_passes_for_an_ordinary_user(suite: str, home: Path) -> None:
     need_root("to become another user")
-    program = shutil.copy(BUILT / f"test_{suite}", home)  # who is not root may not see where it was built
+    program = shutil.copy(BUILT / f"test_{suite}", home)  # without root the build directory may be inaccessible
     env = {"PATH": "/usr/bin:/bin", "HOME": str(home), "CMOCKA_MESSAGE_OUTPUT": "TAP"}
     p = subprocess.run([program], env=env, cwd=home, user=NOBODY, group=NOBODY, extra_groups=[], text=True,
                        stdin=subprocess.DEVNULL, capture_output=True, timeout=300)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel, and the set-up on machines that lack something."""
+"""The wheel, and the setup on machines without some packages."""
 from __future__ import annotations
 
 import os
@@ -18,7 +18,7 @@ from conftest import RELEASE_BIN, ROOT
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`pip wheel .` of the tree, built in the folder that the set-up uses, so that little is built again."""
+    """`pip wheel .` of the tree, built in the directory that the setup uses, so that little is rebuilt."""
     out = tmp_path_factory.mktemp("wheel")
     subprocess.run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", out,
                     f"-Cbuild-dir={ROOT}/build/wheel", str(ROOT)], check=True,
@@ -35,7 +35,7 @@ def test_one_wheel_serves_every_python_from_3_11(wheel: Path) -> None:
     assert re.search(r"License.*Apache-2\.0", metadata)
 
 
-def test_the_wheel_works_in_a_clean_environment(wheel: Path, tmp_path: Path) -> None:
+def test_wheel_works_in_a_clean_environment(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "v", with_pip=False)
     python = tmp_path / "v/bin/python"
     subprocess.run([sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
@@ -48,15 +48,15 @@ def test_the_wheel_works_in_a_clean_environment(wheel: Path, tmp_path: Path) -> 
     assert sorted(p.stdout.splitlines()) == ["[0] hi", "[1] hi"], p.stdout + p.stderr
 
 
-def test_the_program_is_one_file_that_needs_only_glibc() -> None:
+def test_program_is_one_file_that_needs_only_glibc() -> None:
     assert os.path.getsize(RELEASE_BIN) < 8 * 1024 * 1024
     libraries = re.findall(r"^\s*(\S+)", subprocess.run(["ldd", RELEASE_BIN], check=True, capture_output=True, text=True).stdout, re.M)
     allowed = re.compile(r"(linux-vdso|/lib64/ld-linux[-\w]*|libc|libm|libdl|librt|libpthread|libresolv)\.so\.\d+")
     assert libraries and all(allowed.fullmatch(name) for name in libraries), libraries
 
 
-def test_the_set_up_without_apt_lists_what_to_install() -> None:
-    """A machine without apt and without the packages: the tools it looks with are there, what it looks for is not."""
+def test_setup_without_apt_lists_what_to_install() -> None:
+    """A machine without apt and without the packages: only the tools for the search are installed."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -67,7 +67,7 @@ def test_the_set_up_without_apt_lists_what_to_install() -> None:
         shutil.copy(ROOT / "tools/setup.sh", folder)
         p = subprocess.run([folder / "bash", folder / "setup.sh", "build"], env={"PATH": name, "HOME": "/"}, text=True,
                            capture_output=True, cwd="/", user=65534 if os.getuid() == 0 else None)
-    said = p.stdout + p.stderr
+    output = p.stdout + p.stderr
     assert p.returncode != 0
     for package in ("libuv1-dev", "libssl-dev", "libprotobuf-c-dev", "protobuf-c-compiler", "libsqlite3-dev", "libjansson-dev"):
-        assert package in said, said
+        assert package in output, output

@@ -28,13 +28,13 @@ def failing(call):
 """
 
 
-def say(lab: Lab, code: str) -> Any:  # noqa: F811
-    return lab.say(HEAD + textwrap.dedent(code))
+def evaluate(lab: Lab, code: str) -> Any:  # noqa: F811
+    return lab.evaluate(HEAD + textwrap.dedent(code))
 
 
-def test_a_pipeline_trains_infers_is_saved_and_loaded(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
-    """y = 3 a + 2 b, learned from the rows that Spark feeds, and given back by the SavedModel."""
-    said = say(lab, f"""
+def test_pipeline_trains_infers_is_saved_and_loaded(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
+    """y = 3 a + 2 b, learned from the rows that Spark feeds, and predicted by the SavedModel."""
+    output = evaluate(lab, f"""
         from pyspark.ml import Pipeline, PipelineModel
 
         def train(args, ctx):
@@ -68,24 +68,24 @@ def test_a_pipeline_trains_infers_is_saved_and_loaded(lab: Lab, tmp_path: Path) 
         model.write().overwrite().save("{tmp_path}/saved")
         again = PipelineModel.load("{tmp_path}/saved")
         wrong = pipeline.TFModel({{}}).setExportDir("{tmp_path}/model").setInputMapping({{"features": takes}})
-        say(schema=model.transform(frame).schema.simpleString(), worst=max(abs(f.prediction[0] - y) for f, (_, y) in zip(found, few)),
+        emit(schema=model.transform(frame).schema.simpleString(), worst=max(abs(f.prediction[0] - y) for f, (_, y) in zip(found, few)),
             count=again.transform(frame).count(), args=repr(again.stages[0].args), batch=again.stages[0].getBatchSize(),
             errors=[failing(lambda: wrong.setOutputMapping({{"no": "p"}}).transform(frame)),
                     failing(lambda: pipeline.TFModel({{}}).transform(frame)),
                     failing(lambda: pipeline.TFEstimator(train, 3)), failing(lambda: estimator.setInputMapping(3))])
         spark.stop()
     """)
-    assert said["schema"] == "struct<prediction:array<float>>" and said["worst"] < 0.2
-    assert said["count"] == 1600 and said["args"] == "Namespace(rate=0.1)" and said["batch"] == 50
-    unknown, nowhere, no_args, no_dict = said["errors"]
+    assert output["schema"] == "struct<prediction:array<float>>" and output["worst"] < 0.2
+    assert output["count"] == 1600 and output["args"] == "Namespace(rate=0.1)" and output["batch"] == 50
+    unknown, nowhere, no_args, no_dict = output["errors"]
     assert unknown.startswith("signature 'serving_default' has no output 'no' (outputs: ")
     assert nowhere == "no model is given; call setExportDir with the directory that it was exported to"
     assert no_args == "arguments must be a dict, a list or a namespace, not 3" and "3 is not a dict" in no_dict
 
 
-def test_a_pipeline_whose_nodes_read_tfrecords(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
-    """And an export function, on one executor."""
-    said = say(lab, f"""
+def test_pipeline_whose_nodes_read_tfrecords(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
+    """With an export function, on one executor."""
+    output = evaluate(lab, f"""
         def count(args, ctx):
             import tensorflow as tf
             names = tf.io.gfile.glob(args.tfrecord_dir + "/part-*")
@@ -101,16 +101,16 @@ def test_a_pipeline_whose_nodes_read_tfrecords(lab: Lab, tmp_path: Path) -> None
                      .setExportDir("{tmp_path}/export"))
         error = failing(lambda: estimator.fit(frame))
         estimator.setTFRecordDir("{tmp_path}/records").fit(frame)
-        say(error=error)
+        emit(error=error)
         spark.stop()
     """)
-    assert "setTFRecordDir" in said["error"]
+    assert "setTFRecordDir" in output["error"]
     assert sum(int((tmp_path / f"rows-{i}").read_text()) for i in range(2)) == 100
     assert (tmp_path / "export").read_text() == "exported"
 
 
 def test_models_of_all_kinds_are_exported(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
-    said = say(lab, f"""
+    output = evaluate(lab, f"""
         import keras, tf_keras
         import tensorflow as tf
 
@@ -126,19 +126,19 @@ def test_models_of_all_kinds_are_exported(lab: Lab, tmp_path: Path) -> None:  # 
             compat.export_saved_model(model, f"{tmp_path}/{{name}}-worker", is_chief=False)
         options = tf.data.Options()
         compat.disable_auto_shard(options)
-        say(loaded=[tf.saved_model.contains_saved_model(f"{tmp_path}/{{name}}") for name in models],
+        emit(loaded=[tf.saved_model.contains_saved_model(f"{tmp_path}/{{name}}") for name in models],
             others=os.listdir("{tmp_path}"), gpu=compat.is_gpu_available(),
             policy=options.experimental_distribute.auto_shard_policy.name,
             error=failing(lambda: compat.export_saved_model(3, "{tmp_path}/no", is_chief=True)))
     """)
-    assert said["loaded"] == [True] * 3 and not any("worker" in name for name in said["others"])
-    assert said["policy"] == "OFF" and said["gpu"] is False
-    assert said["error"] == "a int is not a model; a Keras model or a tf.Module is required"
+    assert output["loaded"] == [True] * 3 and not any("worker" in name for name in output["others"])
+    assert output["policy"] == "OFF" and output["gpu"] is False
+    assert output["error"] == "a int is not a model; a Keras model or a tf.Module is required"
 
 
-def test_the_smaller_modules(yard: Yard, lab: Lab) -> None:  # noqa: F811
+def test_smaller_modules(yard: Yard, lab: Lab) -> None:  # noqa: F811
     """TFParallel both ways, GPUs, and a feed that another program stops."""
-    said = say(lab, """
+    output = evaluate(lab, """
         def alone(args, ctx):
             print("number", ctx.worker_num, "of", ctx.num_workers, ctx.defaultFS[:5])
 
@@ -174,23 +174,23 @@ def test_the_smaller_modules(yard: Yard, lab: Lab) -> None:  # noqa: F811
         batches = list(pipeline.yield_batch([(1, bytearray(b"a")), (2, bytearray(b"b")), (3, bytearray(b"c"))], 2, num_tensors=2))
         assert batches == [[[1, 2], [b"a", b"b"]], [[3], [b"c"]]] and sys.argv == ["script", "--lr", "1"], batches
         util.write_executor_id(7)
-        say(error=error, found=found, seen=seen, id=util.read_executor_id(), path=util.find_in_path("/nowhere:/bin", "sh"),
+        emit(error=error, found=found, seen=seen, id=util.read_executor_id(), path=util.find_in_path("/nowhere:/bin", "sh"),
             none=util.find_in_path("/nowhere", "sh"), address=util.get_ip_address())
         sc.stop()
     """)
     logs = [path.read_text() for path in sorted(Path(yard.project).glob("Logs/TensorFlow/*/*/*/stdout"))]
     assert sorted(log for log in logs if log.startswith("number")) == [f"number {i} of 2 file:\n" for i in (0, 0, 1, 1)]
-    assert said["error"].rstrip().endswith("ValueError: not here") and said["found"] == {"worker-0": 100}
-    assert said["seen"] == ["GPU-2", ["GPU-1", "GPU-2"],
-                            "cannot get 3 GPUs: this process sees 2; start the cluster with gpus=3", "GPU-1", ""]
-    assert said["id"] == 7 and said["path"] == "/bin/sh" and said["none"] is False and said["address"].count(".") == 3
+    assert output["error"].rstrip().endswith("ValueError: not here") and output["found"] == {"worker-0": 100}
+    assert output["seen"] == ["GPU-2", ["GPU-1", "GPU-2"],
+                              "cannot get 3 GPUs: this process sees 2; start the cluster with gpus=3", "GPU-1", ""]
+    assert output["id"] == 7 and output["path"] == "/bin/sh" and output["none"] is False and output["address"].count(".") == 3
 
 
-def test_shares_of_a_gpu_have_names_of_their_own(lab: Lab) -> None:  # noqa: F811
-    said = say(lab, """
+def test_shares_of_a_gpu_have_their_own_names(lab: Lab) -> None:  # noqa: F811
+    output = evaluate(lab, """
         import tensorflowonspark_gpu10p, tensorflowonspark_gpu20p
         from tensorflowonspark_gpu10p import TFCluster as tenth, TFNode as node, dfutil, pipeline as of_tenth
         from tensorflowonspark_gpu20p import TFCluster as fifth
-        say(shares=[tenth.run.keywords, of_tenth.TFCluster.run.keywords, fifth.run.keywords], modes=[tenth.InputMode.SPARK])
+        emit(shares=[tenth.run.keywords, of_tenth.TFCluster.run.keywords, fifth.run.keywords], modes=[tenth.InputMode.SPARK])
     """)
-    assert said["shares"] == [{"gpus": 0.1}, {"gpus": 0.1}, {"gpus": 0.2}] and said["modes"] == [1]
+    assert output["shares"] == [{"gpus": 0.1}, {"gpus": 0.1}, {"gpus": 0.2}] and output["modes"] == [1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders that are used because they exist: only if nobody else can have put something there."""
+"""Existing directories are used only if no other user can have written to them."""
 from __future__ import annotations
 
 import os
@@ -25,11 +25,11 @@ COMMANDS = [
 
 
 class Users:
-    """A project in a folder like /tmp, and two users of the machine with a runtime folder each."""
+    """A project in a directory like /tmp, and two users of the machine with a runtime directory each."""
 
     def __init__(self, yard: Yard, folder: Path) -> None:
         self.yard, self.folder = yard, folder
-        yard.bin = shutil.copy(BIN, folder / "hopyard")  # where everybody finds it
+        yard.bin = shutil.copy(BIN, folder / "hopyard")  # accessible to everybody
         yard.project.chmod(0o1777)
         for user in (VICTIM, ATTACKER):
             (yard.runtime / str(user)).mkdir(mode=0o700)
@@ -69,7 +69,7 @@ def give(folder: Path, user: int) -> None:
         os.chown(path, user, user, follow_symlinks=False)
 
 
-def test_a_folder_of_another_user_is_refused_by_every_command(users: Users) -> None:
+def test_directory_of_another_user_is_refused_by_every_command(users: Users) -> None:
     assert users.call(ATTACKER, "run", "--", "touch", "ran").returncode == 0
     (users.yard.project / "ran").unlink()
     users.yard.wait_idle()
@@ -77,7 +77,7 @@ def test_a_folder_of_another_user_is_refused_by_every_command(users: Users) -> N
     users.refused(f"/.hopyard' belongs to another user (user ID {ATTACKER})")
 
 
-def test_a_file_of_another_user_is_refused_by_every_command(users: Users) -> None:
+def test_file_of_another_user_is_refused_by_every_command(users: Users) -> None:
     assert users.call(VICTIM, "run", "--", "true").returncode == 0
     users.yard.wait_idle()
     planted = users.yard.folder / "url"
@@ -88,17 +88,17 @@ def test_a_file_of_another_user_is_refused_by_every_command(users: Users) -> Non
     assert users.call(VICTIM, "ls").returncode == 0
 
 
-def test_a_link_is_refused_by_every_command(users: Users) -> None:
+def test_symlink_is_refused_by_every_command(users: Users) -> None:
     assert users.call(VICTIM, "run", "--", "true").returncode == 0
     users.yard.wait_idle()
     real = users.folder / "elsewhere"
     users.yard.folder.rename(real)
     users.yard.folder.symlink_to(real)
     users.refused("/.hopyard' is a symbolic link and is not followed")
-    assert users.yard.run("ls", rc=1).stderr.count("is a symbolic link") == 1, "not even by root"
+    assert users.yard.run("ls", rc=1).stderr.count("is a symbolic link") == 1, "not even for root"
 
 
-def test_a_folder_that_others_could_write_waits_for_its_user(users: Users) -> None:
+def test_directory_writable_by_others_is_refused_until_its_user_fixes_it(users: Users) -> None:
     assert users.call(VICTIM, "run", "--", "true").returncode == 0
     users.yard.wait_idle()
     users.yard.folder.chmod(0o777)
@@ -110,7 +110,7 @@ def test_a_folder_that_others_could_write_waits_for_its_user(users: Users) -> No
     assert users.call(VICTIM, "ls").stderr == ""
 
 
-def test_root_may_use_a_folder_of_a_user_and_leaves_it_to_that_user(users: Users) -> None:
+def test_root_may_use_a_directory_of_a_user_without_changing_its_owner(users: Users) -> None:
     assert users.call(VICTIM, "run", "--", "true").returncode == 0
     users.yard.run("run", "--listen", "127.0.0.1:0", "--", "true")
     users.yard.wait_idle()
@@ -119,7 +119,7 @@ def test_root_may_use_a_folder_of_a_user_and_leaves_it_to_that_user(users: Users
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 3, done
 
 
-def test_a_folder_that_stands_for_a_project_elsewhere_is_checked_too(users: Users) -> None:
+def test_local_directory_of_a_remote_project_is_checked_too(users: Users) -> None:
     env = {"HOPYARD_PROJECT": "hdfs://nowhere/project", "XDG_STATE_HOME": str(users.folder / "state")}
     (users.folder / "state").mkdir()
     give(users.folder / "state", VICTIM)
@@ -134,7 +134,7 @@ def test_a_folder_that_stands_for_a_project_elsewhere_is_checked_too(users: User
     users.refused("/state/hopyard' belongs to another user", **env)
 
 
-# ---- a project that a group writes to -----------------------------------------------------------------------------------
+# ---- projects that a group can write to ---------------------------------------------------------------------------------
 
 WAITING = "[ {i} != 1 ] || until [ -e go ]; do sleep 0.05; done; echo printed {i}"
 
@@ -147,7 +147,7 @@ def start_as(users: Users, user: int, *args: object, **env: str) -> subprocess.P
 
 
 def as_user(user: int, act: Callable[[], object]) -> None:
-    """In a process of that user's, in the group."""
+    """In a process of that user, in the group."""
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -168,11 +168,11 @@ def share_with_group(users: Users) -> None:
 
 
 def started(users: Users) -> Path:
-    """The folder of a run whose first trial waits."""
+    """The directory of a run whose first trial waits."""
     return wait_for(lambda: next(users.yard.project.glob("Logs/TensorFlow/*/1/i=1"), None), "the first trial runs").parent
 
 
-def test_others_of_the_group_put_nothing_into_a_runs_folders(users: Users) -> None:
+def test_group_members_cannot_write_to_directories_of_a_run(users: Users) -> None:
     share_with_group(users)
     run = start_as(users, VICTIM, "run", "--grid", "i=1,2", "--parallel", 1, "--max", "m", "--", "sh", "-c", f"{WAITING}; echo m=1")
     folder = started(users)
@@ -180,14 +180,14 @@ def test_others_of_the_group_put_nothing_into_a_runs_folders(users: Users) -> No
         with pytest.raises(AssertionError):
             as_user(ATTACKER, (place / "planted").mkdir)
     (users.yard.project / "go").touch()
-    said, _ = run.communicate(timeout=120)
-    assert run.returncode == 0, said
+    output, _ = run.communicate(timeout=120)
+    assert run.returncode == 0, output
     folders = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
     assert len(folders) == 3 and {path.stat().st_mode & 0o022 for path in folders} == {0}
 
 
-def test_trial_folders_that_another_user_laid_fail_their_trials_alone(users: Users) -> None:
-    """Into a run's folder that others can write to, as one of an earlier version."""
+def test_trial_directories_of_another_user_fail_only_their_trials(users: Users) -> None:
+    """In a run's directory that others can write to, as with earlier versions."""
     share_with_group(users)
     kept = users.folder / "kept"
     kept.mkdir()
@@ -197,27 +197,27 @@ def test_trial_folders_that_another_user_laid_fail_their_trials_alone(users: Use
     folder = started(users)
     folder.chmod(0o2775)
 
-    def lay() -> None:
+    def plant() -> None:
         os.umask(0)
         (folder / "i=2/checkpoint").mkdir(parents=True)
         (folder / "i=2/result.json").write_text('{"m": 1000}')
         os.mkfifo(folder / "i=2/stdout")
         (folder / "i=3").symlink_to(kept)
 
-    as_user(ATTACKER, lay)
+    as_user(ATTACKER, plant)
     reader = os.open(folder / "i=2/stdout", os.O_RDONLY | os.O_NONBLOCK)
     (users.yard.project / "go").touch()
-    said, _ = run.communicate(timeout=120)
+    output, _ = run.communicate(timeout=120)
     os.close(reader)
     trials = users.yard.trials()
-    assert [t["state"] for t in trials] == ["done", "failed", "failed", "done"], said
+    assert [t["state"] for t in trials] == ["done", "failed", "failed", "done"], output
     assert f"belongs to another user (user ID {ATTACKER})" in trials[1]["message"]
     assert "is a symbolic link" in trials[2]["message"]
     assert (kept / "stdout").read_text() == "precious" and len(list(kept.iterdir())) == 1
     assert (folder / "i=4/stdout").read_text() == "printed 4\nm=4\n"
 
 
-def test_a_result_that_was_there_before_its_trial_does_not_count(users: Users) -> None:
+def test_result_file_older_than_its_trial_is_ignored(users: Users) -> None:
     share_with_group(users)
     run = start_as(users, VICTIM, "run", "--grid", "i=1,2", "--parallel", 1, "--max", "m", "--", "sh", "-c", f"{WAITING}; echo m={{i}}")
     folder = started(users)
@@ -227,14 +227,14 @@ def test_a_result_that_was_there_before_its_trial_does_not_count(users: Users) -
     give(folder / "i=2", VICTIM)
     reader = os.open(folder / "i=2/stdout", os.O_RDONLY | os.O_NONBLOCK)
     (users.yard.project / "go").touch()
-    said, _ = run.communicate(timeout=120)
+    output, _ = run.communicate(timeout=120)
     os.close(reader)
-    assert run.returncode == 0, said
-    assert [t["value"] for t in users.yard.trials()] == [1, 2], said
+    assert run.returncode == 0, output
+    assert [t["value"] for t in users.yard.trials()] == [1, 2], output
     assert (folder / "i=2/stdout").read_text() == "printed 2\nm=2\n"
 
 
-def test_a_work_folder_in_a_shared_place_is_named_after_its_user(users: Users) -> None:
+def test_work_directory_in_a_shared_place_is_named_after_its_user(users: Users) -> None:
     work = users.folder / "work"
     work.mkdir()
     work.chmod(0o1777)
@@ -242,21 +242,21 @@ def test_a_work_folder_in_a_shared_place_is_named_after_its_user(users: Users) -
     seen = users.folder / "seen"
     seen.mkdir()
     seen.chmod(0o777)
-    last = (os.cpu_count() or 1) + 1  # one more than the run has room for by itself
+    last = (os.cpu_count() or 1) + 1  # one more than the run's own slots
     script = f"pwd > {seen}/{{i}}; until [ -s {seen}/{last} ]; do sleep 0.05; done"
     run = users.yard.start("run", "--listen", "127.0.0.1:0", "--grid", f"i=1..{last}", "--", "sh", "-c", script)
-    told = wait_for(lambda: re.search(r"--join HOST:(\d+) --key-file (\S+)", users.yard.driver_log()), "the run says how to join")
-    key = Path(shutil.copy(told[2], users.folder / "key"))
+    match = wait_for(lambda: re.search(r"--join HOST:(\d+) --key-file (\S+)", users.yard.driver_log()), "the log says how to join")
+    key = Path(shutil.copy(match[2], users.folder / "key"))
     os.chown(key, VICTIM, VICTIM)
     users.yard.project.chmod(0o700)  # so that the agent does not see it
-    agent = start_as(users, VICTIM, "agent", "--join", f"127.0.0.1:{told[1]}", "--key-file", key, "--slots", 1, "--work", work)
+    agent = start_as(users, VICTIM, "agent", "--join", f"127.0.0.1:{match[1]}", "--key-file", key, "--slots", 1, "--work", work)
     out, _ = run.communicate(timeout=120)
-    said, _ = agent.communicate(timeout=60)
-    assert run.returncode == 0, (out, said)
+    output, _ = agent.communicate(timeout=60)
+    assert run.returncode == 0, (out, output)
     assert any(path.read_text().startswith(f"{work}/.hopyard-work-{VICTIM}/") for path in seen.iterdir())
 
 
-def test_every_file_of_a_run_is_for_its_user_alone(yard: Yard) -> None:
+def test_every_file_of_a_run_is_private_to_its_user(yard: Yard) -> None:
     before = os.umask(0)
     try:
         yard.run("run", "--listen", "127.0.0.1:0", "--grid", "i=1..3", "--", "true")
@@ -269,7 +269,7 @@ def test_every_file_of_a_run_is_for_its_user_alone(yard: Yard) -> None:
     assert yard.folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_snapshot_of_another_user_is_not_advised_and_cannot_be_resumed(users: Users) -> None:
+def test_snapshot_of_another_user_is_not_suggested_and_cannot_be_resumed(users: Users) -> None:
     theirs = users.folder / f"home-{ATTACKER}"
     users.call(ATTACKER, "run", "--project", theirs, "--", "sh", "-c", f"test $(id -u) != {ATTACKER} && touch ran; false")
     users.yard.wait_idle()

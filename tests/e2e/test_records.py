@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hopyard records` on files that TensorFlow wrote, here and on HDFS."""
+"""`hopyard records` on files written by TensorFlow, local and on HDFS."""
 from __future__ import annotations
 
 import json
@@ -60,7 +60,7 @@ def lines(yard: Yard, *args: object, **kw: Any) -> list[dict[str, Any]]:
 def test_records_are_counted_checked_and_shown(yard: Yard, files: Path, name: str) -> None:
     path = files / f"{name}.tfrecords"
     assert yard.run("records", "count", path).stdout.split() == ["10", str(path)]
-    assert "10 records" in (said := yard.run("records", "verify", path).stdout) and "all checksums are correct" in said
+    assert "10 records" in (output := yard.run("records", "verify", path).stdout) and "all checksums are correct" in output
     first, second = lines(yard, "head", "-n", 2, "--json", path)
     assert first == {"pixels": [i / 8 for i in range(8)], "label": [0], "name": ["row 0"]}
     assert (second["more"], second["raw"]) == ([-1], [{"hex": "00ff01"}])
@@ -72,7 +72,7 @@ def test_records_are_counted_checked_and_shown(yard: Yard, files: Path, name: st
     assert "1 to 8" in yard.run("records", "schema", path).stdout
 
 
-def test_steps_and_what_is_no_example(yard: Yard, files: Path) -> None:
+def test_steps_and_records_that_are_not_examples(yard: Yard, files: Path) -> None:
     path = files / "steps.tfrecords"
     [first] = lines(yard, "head", "-n", 1, "--json", path)
     assert first == {"length": [2], "words": ["a", "b", "c"]}
@@ -81,13 +81,13 @@ def test_steps_and_what_is_no_example(yard: Yard, files: Path) -> None:
     assert "words (in steps)" in done.stdout and f"{path}: the record at byte" in done.stderr and "is not a tf." in done.stderr
 
 
-def test_a_name_may_be_any_bytes(yard: Yard, files: Path) -> None:
+def test_feature_name_may_be_any_bytes(yard: Yard, files: Path) -> None:
     assert lines(yard, "head", "--json", files / "odd.tfrecords") == [{"\\xff": [7]}]
     assert "\\xff" in yard.run("records", "schema", files / "odd.tfrecords").stdout
 
 
-def test_every_flipped_bit_and_every_cut_is_found(yard: Yard, files: Path, tmp_path: Path) -> None:
-    """Of a small file: all damaged ones are given to one program."""
+def test_every_flipped_bit_and_every_truncation_is_detected(yard: Yard, files: Path, tmp_path: Path) -> None:
+    """Of a small file: one command gets all damaged copies."""
     whole = (files / "steps.tfrecords").read_bytes()
     for bit in range(8 * len(whole)):
         damaged = bytearray(whole)
@@ -98,11 +98,11 @@ def test_every_flipped_bit_and_every_cut_is_found(yard: Yard, files: Path, tmp_p
     done = yard.run("records", "verify", f"{tmp_path}/bit*", f"{tmp_path}/cut*", rc=1)
     left = {Path(line.partition(": ")[0]).name for line in done.stdout.splitlines()}
     records = len(whole) - (16 + len(b"no example"))
-    assert left == {f"cut{records:05}"}, "a file that ends behind a record is whole"
+    assert left == {f"cut{records:05}"}, "a file that ends after a record is valid"
     assert len(done.stderr.splitlines()) == 9 * len(whole) - 2
 
 
-def test_files_on_hdfs_are_read_too(yard: Yard, files: Path, hdfs: Hdfs, tmp_path: Path) -> None:
+def test_files_on_hdfs_are_read(yard: Yard, files: Path, hdfs: Hdfs, tmp_path: Path) -> None:
     yard.env |= hdfs.env()
     url = f"{hdfs.url}/{tmp_path.name}"
     yard.run("fs", "mkdir", url)
@@ -111,17 +111,17 @@ def test_files_on_hdfs_are_read_too(yard: Yard, files: Path, hdfs: Hdfs, tmp_pat
     assert lines(yard, "head", "-n", 1, "--json", f"{url}/zipped.tfrecords")[0]["name"] == ["row 0"]
 
 
-def test_what_cannot_be_is_said(yard: Yard, tmp_path: Path) -> None:
+def test_usage_errors(yard: Yard, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no records at all\n")
     (tmp_path / "empty").touch()
     assert yard.run("records", "count", tmp_path / "empty").stdout.split()[0] == "0"
-    for words, said in (
+    for words, output in (
         (["count", tmp_path / "text"], "text is not a TFRecord file: its first bytes are not a length with a checksum"),
         (["count", tmp_path / "none"], "none does not exist"),
         (["verify", f"{tmp_path}/*.nothing"], "*.nothing matches no files"),
     ):
         done = yard.run("records", *words, rc=1)
-        assert said in done.stderr and done.stderr.startswith(f"hopyard records {words[0]}: "), done.stderr
+        assert output in done.stderr and done.stderr.startswith(f"hopyard records {words[0]}: "), done.stderr
     assert "-n takes a number greater than 0, not '0'" in yard.run("records", "head", "-n", 0, tmp_path / "text", rc=2).stderr
     assert "did you mean 'schema'?" in yard.run("records", "schem", rc=2).stderr
     assert "records verify" in yard.run("records", "--help").stdout and "-n, --number N" in yard.run("records", "head", "--help").stdout

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees when all goes well."""
+"""Runs that succeed, as users see them."""
 from __future__ import annotations
 
 import fcntl
@@ -24,7 +24,7 @@ def test_grid_runs_every_combination_first_name_slowest(yard: Yard) -> None:
     assert yard.state() == "done"
 
 
-def test_the_folder_is_named_after_the_parameters(yard: Yard) -> None:
+def test_directory_is_named_after_the_parameters(yard: Yard) -> None:
     yard.run("run", "--grid", "lr=0.001", "--grid", "dropout=0.45", "--", "sh", "-c",
              "echo out; echo err >&2; echo mine > $HOPYARD_TRIAL_DIR/file")
     logdir = yard.logdir()
@@ -35,18 +35,18 @@ def test_the_folder_is_named_after_the_parameters(yard: Yard) -> None:
     assert (folder / "file").read_text() == "mine\n"
 
 
-def test_a_program_that_is_no_shell_gets_its_arguments_whole(yard: Yard) -> None:
+def test_program_without_a_shell_gets_its_arguments_unchanged(yard: Yard) -> None:
     yard.run("run", "--grid", "x=a b,$HOME,*", "--", "printf", "%s|", "{x}", "<{x}>", "{{x}}")
     out = {t["params"]["x"]: (yard.logdir() / t["dir"] / "stdout").read_text() for t in yard.trials()}
     assert out == {"a b": "a b|<a b>|{x}|", "$HOME": "$HOME|<$HOME>|{x}|", "*": "*|<*>|{x}|"}
 
 
-def test_the_last_printed_value_counts(yard: Yard) -> None:
+def test_last_printed_value_is_the_metric(yard: Yard) -> None:
     yard.run("run", "--min", "loss", "--", "sh", "-c", "echo loss=3; echo 'epoch 2: loss=2.5, accuracy=0.1'; echo nothing; echo loss=1.25")
     assert yard.trials()[0]["value"] == 1.25
 
 
-def test_a_value_in_the_result_file_counts_more_than_a_printed_one(yard: Yard) -> None:
+def test_value_in_the_result_file_takes_precedence_over_printed_ones(yard: Yard) -> None:
     yard.run("run", "--max", "accuracy", "--", "sh", "-c",
              "echo accuracy=0.1; echo '{\"accuracy\": 0.9, \"loss\": 0.5, \"note\": \"x\"}' > $HOPYARD_RESULT")
     assert yard.trials()[0]["value"] == 0.9
@@ -54,7 +54,7 @@ def test_a_value_in_the_result_file_counts_more_than_a_printed_one(yard: Yard) -
     assert metrics == {"accuracy": 0.9, "loss": 0.5}
 
 
-def test_reports_stream_while_the_trial_runs(yard: Yard) -> None:
+def test_reports_are_visible_during_the_trial(yard: Yard) -> None:
     gate = yard.project / "gate"
     p = yard.start("run", "--max", "accuracy", "--", "sh", "-c",
                    f"hopyard report accuracy=0.5 step=1 && hopyard report accuracy=0.75 step=2 && while [ ! -e {gate} ]; do sleep 0.05; done")
@@ -64,23 +64,23 @@ def test_reports_stream_while_the_trial_runs(yard: Yard) -> None:
     assert yard.trials()[0]["state"] == "running"
     gate.touch()
     assert p.wait(60) == 0
-    assert yard.trials()[0]["value"] == 0.75  # the last report counts when nothing was printed
+    assert yard.trials()[0]["value"] == 0.75  # without printed values the last report is the metric
     p.communicate()
 
 
-def test_report_outside_a_trial_says_so(yard: Yard) -> None:
+def test_report_outside_a_trial_is_an_error(yard: Yard) -> None:
     p = yard.run("report", "accuracy=0.5", rc=1)
     assert "not inside a trial" in p.stderr
 
 
-def test_a_metric_may_have_a_newline_in_its_name(yard: Yard) -> None:
+def test_metric_may_have_a_newline_in_its_name(yard: Yard) -> None:
     name = "acc\nuracy"
     p = yard.run("run", "--max", name, "--", "sh", "-c", "printf '%s' '{\"acc\\nuracy\": 0.5}' > $HOPYARD_RESULT")
     assert yard.trials()[0]["value"] == 0.5
     assert "acc\\nuracy" in p.stdout and name not in p.stdout
 
 
-def test_random_search_is_the_same_for_the_same_seed(yard: Yard) -> None:
+def test_random_search_is_deterministic_for_a_seed(yard: Yard) -> None:
     for run in (1, 2):
         yard.run("run", "--random", 6, "--space", "lr=log:1e-5..1e-1", "--space", "layers=1..4", "--space", "act=relu,tanh",
                  "--seed", 7, "--", "true")
@@ -93,7 +93,7 @@ def test_random_search_is_the_same_for_the_same_seed(yard: Yard) -> None:
         assert t["params"]["act"] in ("relu", "tanh")
 
 
-def test_evolution_gets_better_over_its_generations(yard: Yard) -> None:
+def test_evolution_improves_over_its_generations(yard: Yard) -> None:
     yard.run("run", "--evolve", "--population", 8, "--generations", 6, "--space", "x=-5.0..5.0", "--space", "y=-5.0..5.0",
              "--min", "f", "--seed", 3, "--parallel", 2, "--", "awk", "BEGIN { printf \"f=%.9f\\n\", {x}*{x} + {y}*{y} }")
     values = [t["value"] for t in yard.trials()]
@@ -101,7 +101,7 @@ def test_evolution_gets_better_over_its_generations(yard: Yard) -> None:
     assert min(values[-8:]) < min(values[:8])
 
 
-def test_retries_wait_and_keep_the_checkpoint(yard: Yard) -> None:
+def test_retries_are_delayed_and_keep_the_checkpoint(yard: Yard) -> None:
     yard.run("run", "--retries", 2, "--max", "accuracy", "--", "sh", "-c",
              "n=$(cat $HOPYARD_CHECKPOINT/n 2>/dev/null || echo 0); n=$((n+1)); echo $n > $HOPYARD_CHECKPOINT/n; "
              "echo attempt $HOPYARD_ATTEMPT; [ $n -lt 3 ] && exit 7; echo accuracy=0.$n")
@@ -110,19 +110,19 @@ def test_retries_wait_and_keep_the_checkpoint(yard: Yard) -> None:
     assert [a["exit_code"] for a in attempts] == [7, 7, 0]
     assert yard.trials()[0]["value"] == 0.3
     gaps = [b["started"] - a["ended"] for a, b in zip(attempts, attempts[1:])]
-    assert gaps[0] >= 900 and gaps[1] >= 1900, "each wait is longer than the one before"
+    assert gaps[0] >= 900 and gaps[1] >= 1900, "each delay is longer than the previous one"
     folder = yard.logdir() / yard.trials()[0]["dir"]
     assert (folder / "stdout.1").read_text() == "attempt 1\n"
     assert (folder / "stdout").read_text() == "attempt 3\naccuracy=0.3\n"
 
 
-def test_a_failed_trial_says_why_and_the_run_answers_1(yard: Yard) -> None:
+def test_failed_trial_has_a_reason_and_the_exit_status_is_1(yard: Yard) -> None:
     p = yard.run("run", "--grid", "x=0,3", "--", "sh", "-c", "exit {x}", rc=1)
     assert [t["state"] for t in yard.trials()] == ["done", "failed"]
     assert "exit status 3" in p.stdout
 
 
-def test_a_run_whose_trials_all_failed_has_failed(yard: Yard) -> None:
+def test_run_fails_if_all_trials_fail(yard: Yard) -> None:
     mended = yard.project / "mended"
     p = yard.run("run", "--grid", "x=1,2", "--", "sh", "-c", f"[ -e {mended} ]", rc=1)
     assert "run 1 failed: 0 done, 2 failed" in p.stdout and "'hopyard resume 1' retries the failed trials" in p.stdout
@@ -135,19 +135,19 @@ def test_a_run_whose_trials_all_failed_has_failed(yard: Yard) -> None:
     assert yard.state() == "done"
 
 
-def test_counts_of_a_stopped_run_say_what_is_done(yard: Yard) -> None:
+def test_counts_of_a_stopped_run(yard: Yard) -> None:
     yard.run("run", "--detach", "--grid", "x=1..5", "--parallel", 1, "--", "sh", "-c", "case {x} in 1) ;; 2|3) exit 1 ;; *) sleep 600 ;; esac")
     wait_for(lambda: yard.state() and len(yard.trials()) == 4, "the fourth trial runs")
     yard.run("stop", "1")
     assert re.search(r"stopped +1/5 \(2 failed, 1 stopped\)", yard.run("ls").stdout)
 
 
-def test_a_timeout_ends_the_trial_and_says_so(yard: Yard) -> None:
+def test_timeout_kills_the_trial_and_is_reported(yard: Yard) -> None:
     p = yard.run("run", "--timeout", "1s", "--", "sleep", "1000", rc=1)
     assert "ran longer than the 1s it may take; raise the time limit" in p.stdout
 
 
-def test_over_its_memory_only_that_trial_is_killed(yard: Yard) -> None:
+def test_only_the_trial_over_its_memory_limit_is_killed(yard: Yard) -> None:
     p = yard.run("run", "--grid", "mb=1,400", "--memory", "100M", "--parallel", 2, "--", "python3", "-c",
                  "import time; x = bytearray({mb} << 20); time.sleep(1.5); print('ok')", rc=1)
     states = {t["params"]["mb"]: (t["state"], t["message"]) for t in yard.trials()}
@@ -157,7 +157,7 @@ def test_over_its_memory_only_that_trial_is_killed(yard: Yard) -> None:
     assert states[400][1] in p.stdout
 
 
-def test_what_was_run_is_kept(yard: Yard) -> None:
+def test_command_and_provenance_are_stored(yard: Yard) -> None:
     os.system(f"cd {yard.project} && git init -q . && git -c user.name=x -c user.email=x@x commit -q --allow-empty -m x")
     yard.run("run", "--grid", "x=1", "--seed", 7, "--name", "nice", "--", "sh", "-c", "echo {x}")
     run = yard.rows("SELECT * FROM runs")[0]
@@ -168,21 +168,21 @@ def test_what_was_run_is_kept(yard: Yard) -> None:
     assert versions["hopyard"] and versions["kernel"]
 
 
-def test_trials_get_the_users_folder_and_environment(yard: Yard) -> None:
+def test_trials_get_the_directory_and_environment_of_the_user(yard: Yard) -> None:
     where = yard.project / "sub"
     where.mkdir()
     yard.run("run", "--grid", "x=1", "--", "sh", "-c", "pwd; echo $WORD; echo $HOPYARD_PARAMS", cwd=where, env={"WORD": "here"})
     assert (yard.logdir() / "x=1" / "stdout").read_text() == f"{where}\nhere\n{{\"x\": 1}}\n"
 
 
-def test_two_run_at_a_time_and_never_more(yard: Yard) -> None:
+def test_parallel_limits_concurrent_trials(yard: Yard) -> None:
     yard.run("run", "--grid", "i=1..8", "--parallel", 2, "--", "sleep", "0.2")
     spans = [(a["started"], a["ended"]) for a in yard.attempts()]
     most = max(sum(s <= t < e for s, e in spans) for t, _ in spans)
     assert most == 2
 
 
-def test_odd_and_long_values_make_safe_unique_folders(yard: Yard) -> None:
+def test_unusual_and_long_values_give_safe_unique_directories(yard: Yard) -> None:
     values = ["a/b", "..", "x" * 300, "x" * 299 + "y", "ü", "a\nb", "~", "a%2Fb", "-rf", "*"]
     yard.run("run", "--grid", "v=" + ",".join(values), "--", "sh", "-c", "touch $HOPYARD_TRIAL_DIR/here")
     dirs = [t["dir"] for t in yard.trials()]
@@ -192,7 +192,7 @@ def test_odd_and_long_values_make_safe_unique_folders(yard: Yard) -> None:
         assert (yard.logdir() / d / "here").exists()
 
 
-def test_the_same_parameters_twice_get_two_folders(yard: Yard) -> None:
+def test_duplicate_parameters_get_two_directories(yard: Yard) -> None:
     yard.run("run", "--random", 6, "--space", "n=1..2", "--", "sh", "-c", "echo $HOPYARD_TRIAL > $HOPYARD_TRIAL_DIR/me")
     trials = yard.trials()
     assert len({t["dir"] for t in trials}) == 6
@@ -214,29 +214,29 @@ def test_detach_and_attach(yard: Yard) -> None:
 
 
 @pytest.mark.smoke
-def test_stop_ends_grandchildren_that_ignore_sigterm(yard: Yard) -> None:
+def test_stop_kills_grandchildren_that_ignore_sigterm(yard: Yard) -> None:
     pids = yard.project / "pids"
     yard.script("stubborn", f"trap '' TERM\n(trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ >> {pids}; while :; do sleep 1; done' &)\n"
                             f"echo $$ >> {pids}\nwhile :; do sleep 1; done\n")
     yard.run("run", "--detach", "--", "./stubborn")
-    wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 2, "both run")
+    wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 2, "both trials run")
     yard.run("stop", "1")
     assert yard.state() == "stopped"
     for pid in pids.read_text().split():
         assert not os.path.exists(f"/proc/{pid}"), f"process {pid} is left"
 
 
-def test_a_run_that_ends_before_stop_reaches_its_driver_is_no_error(yard: Yard) -> None:
-    """Its driver has committed the end and removed its socket, and still holds its lock."""
+def test_stop_of_a_run_that_is_just_ending_is_not_an_error(yard: Yard) -> None:
+    """Its driver has committed the end and removed its socket, but still holds its lock."""
     yard.run("run", "--", "true")
-    said = "run 1 is done: 1 done, 0 failed, 0 stopped\n"
+    output = "run 1 is done: 1 done, 0 failed, 0 stopped\n"
     with (yard.folder / "run-1.lock").open("r+") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX, 1)
-        assert yard.run("stop", "--feed", "1").stdout == said
+        assert yard.run("stop", "--feed", "1").stdout == output
         p = yard.start("stop", "1")
         wait_for(lambda: p.poll() is not None or _times_asleep(p.pid) > 10, "stop waits for the driver to exit")
         assert p.poll() is None, p.communicate()
-    assert p.communicate(timeout=60) == (said, "") and p.returncode == 0
+    assert p.communicate(timeout=60) == (output, "") and p.returncode == 0
 
 
 def _times_asleep(pid: int) -> int:
@@ -245,7 +245,7 @@ def _times_asleep(pid: int) -> int:
 
 
 @pytest.mark.smoke
-def test_a_stopped_run_is_resumed_where_it_was(yard: Yard) -> None:
+def test_stopped_run_is_resumed(yard: Yard) -> None:
     gate = yard.project / "gate"
     yard.run("run", "--detach", "--grid", "x=1..4", "--parallel", 1, "--max", "v", "--", "sh", "-c",
              f"[ {{x}} -lt 3 ] || while [ ! -e {gate} ]; do sleep 0.05; done; echo v={{x}}")
@@ -260,7 +260,7 @@ def test_a_stopped_run_is_resumed_where_it_was(yard: Yard) -> None:
     assert [len(yard.attempts(1, n)) for n in (1, 2, 3, 4)] == [1, 1, 2, 1]
 
 
-def test_resume_tries_failed_trials_of_a_grid_again(yard: Yard) -> None:
+def test_resume_retries_failed_trials_of_a_grid(yard: Yard) -> None:
     mended = yard.project / "mended"
     yard.run("run", "--grid", "x=1,2", "--", "sh", "-c", f"[ {{x}} = 1 ] || [ -e {mended} ]", rc=1)
     mended.touch()
@@ -298,42 +298,42 @@ def test_logs_are_live(yard: Yard) -> None:
     p.communicate()
 
 
-def test_any_bytes_come_through_unchanged(yard: Yard) -> None:
+def test_output_bytes_are_unchanged(yard: Yard) -> None:
     yard.run("run", "--", "sh", "-c", "head -c 3000000 /dev/urandom | tee $HOPYARD_TRIAL_DIR/copy; head -c 100000 /dev/urandom | tee $HOPYARD_TRIAL_DIR/copy2 >&2")
     folder = yard.logdir() / yard.trials()[0]["dir"]
     assert (folder / "stdout").read_bytes() == (folder / "copy").read_bytes()
     assert (folder / "stderr").read_bytes() == (folder / "copy2").read_bytes()
 
 
-def test_json_output_has_one_event_a_line(yard: Yard) -> None:
+def test_json_output_has_one_event_per_line(yard: Yard) -> None:
     events = yard.events("run", "--grid", "x=1,2", "--max", "v", "--", "sh", "-c", "echo v={x}")
     assert [e["event"] for e in events if e["event"] != "note"] == ["run", "trial", "trial", "end"]
     assert {e["params"]["x"]: e["value"] for e in events if e["event"] == "trial"} == {1: 1, 2: 2}
     assert events[-1]["best"]["params"] == {"x": 2}
 
 
-def test_a_line_names_its_trial_whatever_the_order(yard: Yard) -> None:
-    """`[1/2]` is the first one that ended, which need not be trial 1; `attach` says the same."""
+def test_line_of_a_trial_has_its_number_in_any_order(yard: Yard) -> None:
+    """`[1/2]` is the first trial that ended, which need not be trial 1; `attach` shows the same."""
     gate = yard.project / "gate"
     p = yard.start("run", "--grid", "x=1,2", "--parallel", 2, "--", "sh", "-c", f"[ {{x}} = 2 ] || while [ ! -e {gate} ]; do sleep 0.05; done")
     assert p.stdout
     wait_for(lambda: p.stdout and p.stdout.readline().startswith("[1/2] trial 2 done  x=2"), "trial 2 ends first")
     gate.touch()
     assert "[2/2] trial 1 done  x=1" in p.communicate()[0]
-    said = yard.run("attach", "1").stdout
-    assert "[1/2] trial 2 done  x=2" in said and "[2/2] trial 1 done  x=1" in said
+    output = yard.run("attach", "1").stdout
+    assert "[1/2] trial 2 done  x=2" in output and "[2/2] trial 1 done  x=1" in output
 
 
-def test_a_plain_pipe_gets_a_line_for_each_trial(yard: Yard) -> None:
+def test_pipe_gets_a_line_for_each_trial(yard: Yard) -> None:
     out = yard.run("run", "--grid", "x=1,2", "--max", "v", "--", "sh", "-c", "echo v={x}").stdout
     assert "\x1b" not in out
     for line in (r"\[1/2\].*done", r"\[2/2\].*done"):
         assert re.search(line, out), out
 
 
-def test_the_folder_of_a_project_is_made(yard: Yard) -> None:
+def test_directory_of_a_project_is_created(yard: Yard) -> None:
     new = yard.project / "new" / "project"
-    assert "cannot use the project directory" in yard.run("ls", "--project", new, rc=2).stderr and not new.exists(), "who looks makes nothing"
+    assert "cannot use the project directory" in yard.run("ls", "--project", new, rc=2).stderr and not new.exists(), "reading commands create nothing"
     yard.run("run", "--project", new, "--", "true")
     yard.wait_idle()
     assert "1/1" in yard.run("ls", "--project", new).stdout
@@ -350,13 +350,13 @@ def test_show_has_the_metrics_of_every_trial(yard: Yard) -> None:
     assert yard.rows("SELECT DISTINCT step FROM metrics") == [{"step": 3}]
 
 
-def test_json_has_a_value_even_where_there_is_none(yard: Yard) -> None:
+def test_json_has_null_without_a_value(yard: Yard) -> None:
     (trial,) = [e for e in yard.events("run", "--", "true") if e["event"] == "trial"]
     assert trial["value"] is None
     assert json.loads(yard.run("show", "--json").stdout)["trials"][0]["value"] is None
 
 
-def test_runs_of_one_second_do_not_share_a_folder(yard: Yard) -> None:
+def test_runs_of_one_second_do_not_share_a_directory(yard: Yard) -> None:
     now = time.time()
     ps = [yard.start("run", "--", "true") for _ in range(3)]
     assert [p.wait(120) for p in ps] == [0, 0, 0]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fault seams through the whole program: what fails is said, and resume goes on from there.
+"""Fault seams in the whole program: faults are reported, and resume continues from there.
 
-HOPYARD_FAULT counts in each process on its own, so that one position is a
-different misfortune in the client, the driver, the agent and their reapers.
-A client that fails has no driver: so drivers and agents have positions of their
-own, close together where they begin.
+HOPYARD_FAULT counts in each process separately, so that one position is a
+different fault in the client, the driver, the agent and their reapers. A client
+that fails has no driver: drivers and agents therefore have their own positions,
+close together at their start.
 """
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ Start = Callable[[dict[str, str]], "subprocess.CompletedProcess[str]"]
 def survive(yard: Yard, run: int, fault: str, start: Start) -> None:
     before = len(yard.rows("SELECT id FROM runs")) if (yard.folder / "store.db").exists() else 0
     p = start({"HOPYARD_FAULT": fault})
-    said = p.stdout + p.stderr
-    assert "Sanitizer" not in said and "runtime error" not in said, f"{fault}: {said}"
-    assert p.returncode in (0, 1, 2), f"{fault}: exit status {p.returncode}\n{said}"
+    output = p.stdout + p.stderr
+    assert "Sanitizer" not in output and "runtime error" not in output, f"{fault}: {output}"
+    assert p.returncode in (0, 1, 2), f"{fault}: exit status {p.returncode}\n{output}"
     if p.returncode != 0:
-        assert said.strip(), f"{fault}: failed without a word"
+        assert output.strip(), f"{fault}: failed without a message"
     runs = yard.rows("SELECT id FROM runs") if (yard.folder / "store.db").exists() else []
     if len(runs) == before:
         return  # it failed before there was a run
-    yard.wait_idle()  # where the client alone had the misfortune, the run goes on
+    yard.wait_idle()  # if only the client failed, the run continues
     if yard.state(run) != "done" or any(t["state"] != "done" for t in yard.trials(run)):
         yard.run("resume", run)
     trials = yard.trials(run)

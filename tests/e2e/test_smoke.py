@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quick tests for `make check` of what elsewhere needs TensorFlow; most smoke tests are among the others of their area."""
+"""Quick tests for `make check` of features that otherwise need TensorFlow; most smoke tests are in the files of their area."""
 from __future__ import annotations
 
 import pytest

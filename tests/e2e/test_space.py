@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of every kind from Python or a shell through the program to a trial and back, and lists in pairs."""
+"""Values of every kind from Python or a shell through the program to a trial and back, and paired lists."""
 from __future__ import annotations
 
 import json
@@ -32,7 +32,7 @@ PRINT = ("--", "sh", "-c", 'printf %s "$HOPYARD_PARAMS"')
 
 
 def same(got: Any, want: Any) -> bool:
-    """Equal, and of the same types all the way down."""
+    """Equal, and of the same types, recursively."""
     return json.dumps(got) == json.dumps(want)
 
 
@@ -41,7 +41,7 @@ def shown(yard: Yard, run: int = 1) -> list[dict[str, Any]]:
     return [t["params"] for t in json.loads(text)["trials"]]
 
 
-def test_every_json_value_comes_back_as_it_was(yard: Yard) -> None:
+def test_every_json_value_round_trips(yard: Yard) -> None:
     want = [{"v": value, "n": 1} for value in VALUES]
     with short(arguments({"v": VALUES, "n": [1]}, "grid")) as args:
         p = yard.run("run", *args, *PRINT)
@@ -52,20 +52,20 @@ def test_every_json_value_comes_back_as_it_was(yard: Yard) -> None:
     assert len({t["dir"] for t in yard.trials()}) == len(VALUES)  # 1 and "1" too
 
 
-def test_values_made_by_chance_come_back(yard: Yard) -> None:
-    chance = random.Random(4)
+def test_random_values_round_trip(yard: Yard) -> None:
+    rng = random.Random(4)
 
     def value(depth: int = 0) -> Any:
-        kind = chance.randrange(4 if depth > 3 else 6)
+        kind = rng.randrange(4 if depth > 3 else 6)
         if kind == 0:
-            return chance.choice([None, True, False])
+            return rng.choice([None, True, False])
         if kind == 1:
-            return chance.randrange(-(10 ** chance.randrange(1, 19)), 10**18)
+            return rng.randrange(-(10 ** rng.randrange(1, 19)), 10**18)
         if kind == 2:
-            return chance.uniform(-1, 1) * 10.0 ** chance.randrange(-300, 300)
+            return rng.uniform(-1, 1) * 10.0 ** rng.randrange(-300, 300)
         if kind == 3:
-            return "".join(chr(chance.choice([34, 92, 9, 10, 37, 65, 0xE9, 0x20AC, 0x1F600])) for _ in range(chance.randrange(8)))
-        many = range(chance.randrange(4))
+            return "".join(chr(rng.choice([34, 92, 9, 10, 37, 65, 0xE9, 0x20AC, 0x1F600])) for _ in range(rng.randrange(8)))
+        many = range(rng.randrange(4))
         return [value(depth + 1) for _ in many] if kind == 4 else {f"k{i}": value(depth + 1) for i in many}
 
     values = [value() for _ in range(100)]
@@ -75,20 +75,20 @@ def test_values_made_by_chance_come_back(yard: Yard) -> None:
     assert same(shown(yard), [{"v": v} for v in values])
 
 
-def test_a_shells_json_is_as_good(yard: Yard) -> None:
+def test_json_values_from_a_shell(yard: Yard) -> None:
     yard.run("run", "--grid", 'layers=[[64,64], [128]]', "--grid", 'act=["relu", null, true]', "--", "printf", "%s|%s", "{layers}", "{act}")
     outputs = [(yard.logdir() / t["dir"] / "stdout").read_text() for t in yard.trials()]
     assert outputs == ["[64,64]|relu", "[64,64]|null", "[64,64]|true", "[128]|relu", "[128]|null", "[128]|true"]
     assert yard.trials()[0]["dir"] == "layers=%5B64%2C64%5D,act=relu"
 
 
-def test_a_spelling_is_kept(yard: Yard) -> None:
+def test_spelling_of_a_number_is_kept(yard: Yard) -> None:
     yard.run("run", "--grid", "x=[1e-3, 0.10, 1E5]", *PRINT)
     outputs = [(yard.logdir() / t["dir"] / "stdout").read_text() for t in yard.trials()]
     assert outputs == ['{"x": 1e-3}', '{"x": 0.10}', '{"x": 1E5}']
 
 
-def test_categories_of_json_are_searched_too(yard: Yard) -> None:
+def test_categories_may_be_json_values(yard: Yard) -> None:
     space = {"act": choice("relu", None, [1, {"a": 2}]), "n": choice(32, 64), "lr": log(1e-5, 1e-1), "k": integer(1, 3)}
     yard.run("run", "--random", 30, "--seed", 1, *arguments(space, "random"), *PRINT)
     yard.run("run", "--evolve", "--generations", 3, "--population", 5, "--max", "f", "--seed", 1,
@@ -102,7 +102,7 @@ def test_categories_of_json_are_searched_too(yard: Yard) -> None:
     assert {json.dumps(p["act"]) for p in seen(yard, 1)} == {'"relu"', "null", '[1, {"a": 2}]'}
 
 
-def test_real_numbers_stay_real_at_their_bounds(yard: Yard) -> None:
+def test_floats_stay_floats_at_their_bounds(yard: Yard) -> None:
     yard.run("run", "--random", 3, *arguments({"x": [2.0, 2.0]}, "random"), *PRINT)
     assert same(seen(yard), [{"x": 2.0}] * 3) and same(shown(yard), [{"x": 2.0}] * 3)
 
@@ -110,7 +110,7 @@ def test_real_numbers_stay_real_at_their_bounds(yard: Yard) -> None:
 # ---- pairs -----------------------------------------------------------------------------------------
 
 
-def test_paired_lists_go_side_by_side(yard: Yard) -> None:
+def test_paired_lists_are_combined_by_position(yard: Yard) -> None:
     p = yard.run("run", *arguments({"lr": [0.1, 0.01, 0.001], "layers": integer(1, 3), "act": ["a", None, [1]]}, "paired"), *PRINT)
     want = [{"lr": 0.1, "layers": 1, "act": "a"}, {"lr": 0.01, "layers": 2, "act": None}, {"lr": 0.001, "layers": 3, "act": [1]}]
     assert same(seen(yard), want)
@@ -118,17 +118,17 @@ def test_paired_lists_go_side_by_side(yard: Yard) -> None:
     assert "paired  lr=[0.1,0.01,0.001]" in yard.run("show", 1).stdout
 
 
-def test_unequal_lists_cannot_be_paired(yard: Yard) -> None:
+def test_lists_of_different_lengths_cannot_be_paired(yard: Yard) -> None:
     p = yard.run("run", "--paired", "--grid", "lr=1,2,3", "--grid", "act=a,b", "--", "true", rc=2)
     assert p.stderr == "hopyard run: paired lists must be equally long, but 'lr' has 3 values and 'act' has 2\n"
     assert not (yard.folder / "store.db").exists()
 
 
-def test_a_paired_run_is_resumed_where_it_was(yard: Yard) -> None:
+def test_paired_run_is_resumed(yard: Yard) -> None:
     gate = yard.project / "gate"
     client = yard.start("run", "--paired", "--grid", "a=[[1], null, 3, 4]", "--grid", "b=5..8", "--parallel", 1, "--",
                         "sh", "-c", f'printf %s "$HOPYARD_PARAMS"; while [ {{b}} -gt 6 ] && [ ! -e {gate} ]; do sleep 0.05; done')
-    wait_for(lambda: yard.state() and [t["state"] for t in yard.trials()] == ["done", "done", "running"], "the third runs")
+    wait_for(lambda: yard.state() and [t["state"] for t in yard.trials()] == ["done", "done", "running"], "the third trial runs")
     os.kill(yard.process("driver"), signal.SIGKILL)
     client.communicate(timeout=60)
     yard.assert_nothing_left()
@@ -143,7 +143,7 @@ def test_a_paired_run_is_resumed_where_it_was(yard: Yard) -> None:
 # ---- long lists ----------------------------------------------------------------------------------------
 
 
-def test_a_hundred_thousand_values_come_from_a_file(yard: Yard) -> None:
+def test_100000_values_from_a_file(yard: Yard) -> None:
     values = [i / 7 for i in range(100_000)]
     file = yard.project / "values.json"
     file.write_text(json.dumps(values, indent=1) + "\n")
@@ -152,29 +152,29 @@ def test_a_hundred_thousand_values_come_from_a_file(yard: Yard) -> None:
     assert all(p["x"] in values for p in seen(yard))
     with short(arguments({"x": values, "y": list(range(100_000))}, "paired")) as args:
         run = json.loads(yard.run("run", "--detach", "--json", *args, "--", "sleep", "1000").stdout.splitlines()[-1])["run"]
-    wait_for(lambda: yard.trials(run), "the first trial begins")
+    wait_for(lambda: yard.trials(run), "the first trial starts")
     yard.run("stop", run)
     head = json.loads(yard.run("show", run, "--json").stdout)["run"]
     assert head["total"] == 100_000
-    assert len(yard.run("show", run).stdout) < 20_000  # the list itself is cut
+    assert len(yard.run("show", run).stdout) < 20_000  # the stored list is truncated
     first = yard.trials(run)[0]["params"]
     assert first == {"x": 0.0, "y": 0}
 
 
 @pytest.mark.parametrize(
-    "option, says",
+    "option, message",
     [
         ("x=@nowhere", "hopyard run: x: cannot read values from 'nowhere': No such file or directory"),
         ("x=[1, b]", "hopyard run: --grid: 'x' is not a valid JSON list: at byte 5, before 'b]', a value is missing"),
     ],
 )
-def test_bad_values_are_refused_before_anything_starts(yard: Yard, option: str, says: str) -> None:
+def test_bad_values_are_refused_before_anything_starts(yard: Yard, option: str, message: str) -> None:
     p = yard.run("run", "--grid", option, "--", "true", rc=2)
-    assert p.stderr.startswith(says)
+    assert p.stderr.startswith(message)
     assert not (yard.folder / "store.db").exists()
 
 
-def test_a_relative_file_is_found_from_where_one_is(yard: Yard, tmp_path: Path) -> None:
+def test_relative_file_is_found_in_the_working_directory(yard: Yard, tmp_path: Path) -> None:
     (tmp_path / "values").write_text("a,b\n")
     yard.run("run", "--grid", "x=@values", *PRINT, cwd=tmp_path)
     assert same(seen(yard), [{"x": "a"}, {"x": "b"}])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Experiments and trainings on the executors of a SparkSession, on a real standalone cluster.
 
-What all engines have in common is in test_engines_experiments.py and test_engines_trainings.py.
+Features of all engines are tested in test_engines_experiments.py and test_engines_trainings.py.
 """
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from typing import Any
 import nbformat
 import pytest
 from conftest import wait_for
-from house import House, Notebook, houses  # noqa: F401  (others take them from here)
-from spark import mend
+from house import House, Notebook, houses  # noqa: F401  (re-exported for other tests)
+from spark import repair
 
 
 @pytest.fixture(scope="module")
 def house(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    mend("spark", spark_cluster)
+    repair("spark", spark_cluster)
     yield from houses(spark_cluster, "spark", tmp_path_factory.mktemp("house"))
 
 
 @pytest.fixture(autouse=True)
 def leave_no_run_behind(house: House) -> Iterator[None]:
-    """One that a failed test has left would keep the executors from those behind it."""
+    """A run that a failed test has left would occupy the executors of later tests."""
     yield
     for row in house.yard.rows("SELECT id FROM runs WHERE state = 1"):
         house.yard.run("stop", row["id"], rc=None)
@@ -37,9 +37,9 @@ def leave_no_run_behind(house: House) -> Iterator[None]:
 # ---- experiments ---------------------------------------------------------------------------------------------
 
 
-def test_a_run_is_of_its_application_and_gives_the_executors_back(house: House) -> None:
-    """Executors that see the project, as these do, write to it themselves."""
-    said = house.notebook.say("""
+def test_run_belongs_to_its_application_and_releases_the_executors(house: House) -> None:
+    """Executors that see the project, as these do, write to it directly."""
+    output = house.notebook.evaluate("""
         def training(lr):
             from hopyard import tensorboard
             print("training with", lr)
@@ -48,28 +48,28 @@ def test_a_run_is_of_its_application_and_gives_the_executors_back(house: House) 
             return {"accuracy": lr, "cluster": os.environ.get("TEST_CLUSTER", ""), "folder": os.getcwd()}
 
         result = experiment.grid_search(training, {"lr": [1, 2]}, metric="accuracy", spark=spark, tensorboard=False)
-        say(run=result.run, best=result.best.params, logdir=result.logdir, app=sc.applicationId)
+        emit(run=result.run, best=result.best.params, logdir=result.logdir, app=sc.applicationId)
     """)
-    assert said["best"] == {"lr": 2}
-    assert said["logdir"] == f"{house.yard.project}/Logs/TensorFlow/{said['app']}/{said['run']}"
-    folder = Path(said["logdir"], "lr=1")
+    assert output["best"] == {"lr": 2}
+    assert output["logdir"] == f"{house.yard.project}/Logs/TensorFlow/{output['app']}/{output['run']}"
+    folder = Path(output["logdir"], "lr=1")
     assert (folder / "stdout").read_text() == "training with 1\n" and (folder / "weights" / "w.bin").stat().st_size == 100_000
     returned = json.loads((folder / "result.json").read_text())
     assert f"TEST_CLUSTER={returned['cluster']}" == house.mark and returned["folder"] == str(house.yard.project)
     wait_for(lambda: not house.agents(), "the executors are given back")
 
 
-def test_hops_with_the_session_first(house: House) -> None:
-    said = house.notebook.say("""
+def test_hops_api_with_the_session_as_first_argument(house: House) -> None:
+    output = house.notebook.evaluate("""
         from hops import experiment as hops_experiment
         logdir, best = hops_experiment.grid_search(spark, lambda lr: lr, {"lr": [1, 2, 3]}, tensorboard=False)
-        say(best=best, logdir=logdir, app=sc.applicationId)
+        emit(best=best, logdir=logdir, app=sc.applicationId)
         folder = hops_experiment.begin(spark, "mine", tensorboard=False)
-        say(here=os.path.exists(folder), begun=folder)
+        emit(here=os.path.exists(folder), begun=folder)
         hops_experiment.end(0.5)
     """)
-    assert said["best"] == {"lr": 3} and f"/{said['app']}/" in said["logdir"]
-    assert said["here"] and f"/{said['app']}/" in said["begun"]
+    assert output["best"] == {"lr": 3} and f"/{output['app']}/" in output["logdir"]
+    assert output["here"] and f"/{output['app']}/" in output["begun"]
 
 
 # ---- trainings ------------------------------------------------------------------------------------------------
@@ -81,16 +81,16 @@ def test_hops_allreduce_runs_a_notebook_on_every_executor(house: House) -> None:
     folder = house.yard.project / "Jupyter"
     folder.mkdir(exist_ok=True)
     nbformat.write(book, folder / "horovod.ipynb")
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         from hops import allreduce as hops_allreduce
-        say(logdir=hops_allreduce.launch(spark, "Jupyter/horovod.ipynb", tensorboard=False))
+        emit(logdir=hops_allreduce.launch(spark, "Jupyter/horovod.ipynb", tensorboard=False))
     """)
-    shown = [Path(said["logdir"], f"rank={rank}", "stdout").read_text() for rank in range(2)]
+    shown = [Path(output["logdir"], f"rank={rank}", "stdout").read_text() for rank in range(2)]
     assert shown == ["0 2 True\n", "1 2 True\n"]
 
 
 def test_horovod_spark_run(house: House) -> None:
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         import horovod.spark, io
 
         def training(scale):
@@ -101,16 +101,16 @@ def test_horovod_spark_run(house: House) -> None:
             return float(hvd.allreduce(tf.constant(scale * hvd.rank()), op=hvd.Sum)), hvd.size()
 
         shown = io.StringIO()
-        say(ranks=horovod.spark.run(training, args=(2.0,), env={**os.environ, "COLOUR": "red"}, stdout=shown),
+        emit(ranks=horovod.spark.run(training, args=(2.0,), env={**os.environ, "COLOUR": "red"}, stdout=shown),
             parallelism=sc.defaultParallelism, shown=shown.getvalue())
     """)
-    assert said["ranks"] == [[12.0, 4]] * 4 and said["parallelism"] == 4
-    assert "rank 3 red True" in said["shown"] and "rank 3 red" not in house.notebook.shown
+    assert output["ranks"] == [[12.0, 4]] * 4 and output["parallelism"] == 4
+    assert "rank 3 red True" in output["shown"] and "rank 3 red" not in house.notebook.shown
 
 
 def test_horovod_keras_estimator_trains_on_parquet_files_and_predicts_on_executors(house: House) -> None:
-    """y = 2 a + b, from a vector; nothing of the run is to be kept in the store."""
-    said = house.notebook.say(f"""
+    """y = 2 a + b, from a vector; the store keeps nothing of the run."""
+    output = house.notebook.evaluate(f"""
         import keras
         import numpy as np
         from horovod.spark.common.store import LocalStore
@@ -129,22 +129,22 @@ def test_horovod_keras_estimator_trains_on_parquet_files_and_predicts_on_executo
                                    partitions_per_process=1)
         with prepare_data(2, store, frame, ["y"], ["x"], "held", partitions_per_process=1) as index:
             trained = estimator.fit_on_parquet({{estimator.optimizer: keras.optimizers.SGD(0.1)}}, dataset_idx=index)
-        say(history=trained.getHistory(), optimizer=estimator.getOptimizer(),
+        emit(history=trained.getHistory(), optimizer=estimator.getOptimizer(),
             steps=int(trained.getModel().optimizer.iterations), left=sorted(os.listdir({str(house.yard.project / "store")!r})))
     """)
-    losses = said["history"]["val_loss"]
-    assert said["steps"] == 8 * 5 and len(losses) == 8 and losses[-1] < losses[0]  # 100 rows to train on, 50 for each rank
-    assert said["left"] == ["intermediate_train_data", "intermediate_val_data", "runs"] and said["optimizer"] == "sgd"
-    said = house.notebook.say("""
+    losses = output["history"]["val_loss"]
+    assert output["steps"] == 8 * 5 and len(losses) == 8 and losses[-1] < losses[0]  # 100 rows to train on, 50 for each rank
+    assert output["left"] == ["intermediate_train_data", "intermediate_val_data", "runs"] and output["optimizer"] == "sgd"
+    output = house.notebook.evaluate("""
         found = trained.transform(frame).collect()
         expected = trained.getModel().predict(np.array([row.x for row in found]), verbose=0)[:, 0]
-        say(same=bool(np.allclose([row.y__output for row in found], expected, atol=1e-5)), rows=len(found))
+        emit(same=bool(np.allclose([row.y__output for row in found], expected, atol=1e-5)), rows=len(found))
     """)
-    assert said["same"] and said["rows"] == 126
+    assert output["same"] and output["rows"] == 126
 
 
 def test_horovod_spark_run_elastic_survives_a_rank(house: House) -> None:
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         def training(folder):
             import horovod.tensorflow.elastic as elastic
             import horovod.tensorflow as hvd
@@ -168,76 +168,76 @@ def test_horovod_spark_run_elastic_survives_a_rank(house: House) -> None:
 
             return train(state)
 
-        say(ranks=horovod.spark.run_elastic(training, args=(os.path.abspath("fell"),), num_proc=2, min_num_proc=1))
+        emit(ranks=horovod.spark.run_elastic(training, args=(os.path.abspath("failed"),), num_proc=2, min_num_proc=1))
     """)
-    assert said["ranks"] and set(said["ranks"]) == {10}
+    assert output["ranks"] and set(output["ranks"]) == {10}
 
 
 def resume_on_another_session(house: House, run: int) -> None:
-    said = house.notebook.say(f"""
+    output = house.notebook.evaluate(f"""
         spark = session(executor_instances="2", executor_memory="512m")
         sc = spark.sparkContext
-        say(state=experiment.resume({run}, spark=spark, tensorboard=False).state)
+        emit(state=experiment.resume({run}, spark=spark, tensorboard=False).state)
     """)
-    assert said["state"] == "done"
-    house.check_patient(run, lost=4)
+    assert output["state"] == "done"
+    house.check_gated_run(run, lost=4)
 
 
 # ---- faults ---------------------------------------------------------------------------------------------------
 
 
-def test_an_executor_that_is_killed_loses_only_what_ran_on_it(house: House) -> None:
-    run = house.begin_patient("gate-1")
+def test_killed_executor_loses_only_its_trials(house: House) -> None:
+    run = house.start_gated_run("gate-1")
     [first, _] = house.executors()
     os.kill(first, signal.SIGKILL)
     wait_for(lambda: house.count(run, "lost") == 2, "the trials of the executor are lost")
-    house.wait_patient(run)  # with an agent on the executor that Spark has started in its place
+    house.wait_for_gated_run(run)  # with an agent on the replacement executor
     (house.yard.project / "gate-1").touch()
-    said = house.notebook.say(f"say(notes=experiment.attach({run}).notes)")
-    house.check_patient(run, lost=2)
-    assert any(re.fullmatch(r"agent executor-(\d+)@\S+: executor \1 on \S+ was lost: .+", note) for note in said["notes"]), said
+    output = house.notebook.evaluate(f"emit(notes=experiment.attach({run}).notes)")
+    house.check_gated_run(run, lost=2)
+    assert any(re.fullmatch(r"agent executor-(\d+)@\S+: executor \1 on \S+ was lost: .+", note) for note in output["notes"]), output
 
 
-def test_a_job_that_is_cancelled_in_spark_shows_as_that(house: House) -> None:
-    run = house.begin_patient("gate-2")
-    house.notebook.say(f"sc.cancelJobGroup('hopyard-run-{run}-agent-1')")
+def test_job_cancelled_in_spark_is_reported(house: House) -> None:
+    run = house.start_gated_run("gate-2")
+    house.notebook.evaluate(f"sc.cancelJobGroup('hopyard-run-{run}-agent-1')")
     wait_for(lambda: house.count(run, "lost") == 2, "the trials of its agent are lost")
-    house.wait_patient(run)
+    house.wait_for_gated_run(run)
     (house.yard.project / "gate-2").touch()
-    house.notebook.say(f"experiment.attach({run})")
-    house.check_patient(run, lost=2)
+    house.notebook.evaluate(f"experiment.attach({run})")
+    house.check_gated_run(run, lost=2)
     assert re.search(r"agent executor-\d+@\S+: Spark: Job \d+ cancelled", house.notes(run)), house.notes(run)
 
 
-def test_a_run_that_is_stopped_leaves_no_job_in_spark(house: House) -> None:
-    run = house.begin_patient("gate-never")
+def test_stopped_run_leaves_no_job_in_spark(house: House) -> None:
+    run = house.start_gated_run("gate-never")
     jobs = "list(sc.statusTracker().getActiveJobsIds())"
-    assert len(house.notebook.say(f"say(jobs={jobs})")["jobs"]) == 2
+    assert len(house.notebook.evaluate(f"emit(jobs={jobs})")["jobs"]) == 2
     house.yard.run("stop", run)
-    wait_for(lambda: not house.notebook.say(f"say(jobs={jobs})")["jobs"], "its jobs are over")
-    assert not house.agents() and len(house.executors()) == 2, "and its executors free for others"
+    wait_for(lambda: not house.notebook.evaluate(f"emit(jobs={jobs})")["jobs"], "its jobs have ended")
+    assert not house.agents() and len(house.executors()) == 2, "its executors are free for others"
 
 
-def test_a_run_whose_session_was_stopped_goes_on_with_another_one(house: House) -> None:
-    run = house.begin_patient("gate-3")
-    house.notebook.say("spark.stop()")
+def test_run_is_resumed_in_another_session_after_its_session_was_stopped(house: House) -> None:
+    run = house.start_gated_run("gate-3")
+    house.notebook.evaluate("spark.stop()")
     wait_for(lambda: house.count(run, "lost") == 4, "its trials are lost")
     wait_for(lambda: not house.agents(), "its agents are gone")
-    wait_for(lambda: "waiting" in house.yard.run("show", run).stdout.splitlines()[0], "it is not said to run")
+    wait_for(lambda: "waiting" in house.yard.run("show", run).stdout.splitlines()[0], "the run is not shown as running")
     assert f"its Spark session is gone; experiment.resume({run}, spark=spark) gives it" in house.yard.run("show", run).stdout
     assert json.loads(house.yard.run("show", run, "--json").stdout)["run"]["state"] == "waiting"
     (house.yard.project / "gate-3").touch()
     resume_on_another_session(house, run)
-    assert "gone" not in house.yard.run("show", run).stdout.splitlines()[1], "that is over"
+    assert "gone" not in house.yard.run("show", run).stdout.splitlines()[1], "the stopped run has ended"
 
 
-def test_a_session_whose_jvm_has_died_is_noticed(house: House) -> None:
-    """The notebook lives; Spark does not, and cannot say so."""
-    run = house.begin_patient("gate-jvm")
+def test_dead_jvm_of_a_session_is_reported(house: House) -> None:
+    """The notebook is alive, but Spark is dead and cannot report it."""
+    run = house.start_gated_run("gate-jvm")
     [jvm] = [pid for pid in children(house.notebook.process.pid) if "java" in Path(f"/proc/{pid}/cmdline").read_text()]
     os.kill(jvm, signal.SIGKILL)
     wait_for(lambda: house.count(run, "lost") == 4, "its trials are lost")
-    wait_for(lambda: "its Spark session is gone" in house.notes(run), "the run says so")
+    wait_for(lambda: "its Spark session is gone" in house.notes(run), "the run has a note")
     (house.yard.project / "gate-jvm").touch()
     house.notebook.close()
     house.open()
@@ -249,24 +249,24 @@ def children(pid: int) -> list[int]:
     return found + [below for child in found for below in children(child)]
 
 
-def test_a_run_whose_driver_was_killed_goes_on(house: House) -> None:
-    """Its agents and their trials go by themselves; the same session serves again."""
-    run = house.begin_patient("gate-4")
+def test_run_is_resumed_after_its_driver_was_killed(house: House) -> None:
+    """Its agents and their trials exit by themselves; the same session is used again."""
+    run = house.start_gated_run("gate-4")
     os.kill(house.yard.process("driver"), signal.SIGKILL)
     wait_for(lambda: not house.agents(), "its agents are gone")
     refused = house.yard.run("resume", run, rc=None)
     assert refused.returncode != 0 and f"experiment.resume({run}, spark=spark)" in refused.stderr, refused.stderr
-    said = house.notebook.say(f"""
-        say(error=failing(lambda: experiment.resume({run}, tensorboard=False)))
+    output = house.notebook.evaluate(f"""
+        emit(error=failing(lambda: experiment.resume({run}, tensorboard=False)))
         Path("gate-4").touch()
-        say(state=experiment.resume({run}, spark=spark, tensorboard=False).state)
+        emit(state=experiment.resume({run}, spark=spark, tensorboard=False).state)
     """)
-    assert f"run {run} used the executors of a SparkSession" in said["error"] and said["state"] == "done"
-    house.check_patient(run, lost=4)
+    assert f"run {run} used the executors of a SparkSession" in output["error"] and output["state"] == "done"
+    house.check_gated_run(run, lost=4)
 
 
-def test_a_run_whose_process_was_killed_goes_on_with_another_one(house: House) -> None:
-    run = house.begin_patient("gate-5")
+def test_run_is_resumed_by_another_process_after_its_process_was_killed(house: House) -> None:
+    run = house.start_gated_run("gate-5")
     house.notebook.kill()
     wait_for(lambda: house.count(run, "lost") == 4, "its trials are lost")
     (house.yard.project / "gate-5").touch()
@@ -274,10 +274,10 @@ def test_a_run_whose_process_was_killed_goes_on_with_another_one(house: House) -
     resume_on_another_session(house, run)
 
 
-def test_a_limit_under_which_tensorflow_aborts_is_said(house: House) -> None:
-    said = house.notebook.say("""
+def test_limit_under_which_tensorflow_aborts_is_reported(house: House) -> None:
+    output = house.notebook.evaluate("""
         spark.stop()
         spark = session(executor_instances="2", executor_memory="512m", executor_pyspark_memory="1g")
-        say(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": [1]}, spark=spark, tensorboard=False)))
+        emit(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": [1]}, spark=spark, tensorboard=False)))
     """)
-    assert "spark.executor.pyspark.memory limits its address space to 1024 MB" in said["error"]
+    assert "spark.executor.pyspark.memory limits its address space to 1024 MB" in output["error"]

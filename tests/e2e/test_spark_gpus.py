@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPUs that Spark gives to executors, lent to trials: a discovery script with made-up addresses, YARN's yarn.io/gpu.
+"""GPUs that Spark assigns to executors, leased to trials: a discovery script with fake addresses, YARN's yarn.io/gpu.
 
-Four executors of one core and one GPU each, all on this machine. Standalone workers give their two addresses to two
-executors; YARN, which isolates nothing here, gives address 0 to all four. The devices behind the addresses are the
-stand-in's (tests/fakes/nvml.c): two.
+Four executors of one core and one GPU each, all on this machine. Standalone workers assign their two addresses to two
+executors; YARN, which isolates nothing here, assigns address 0 to all four. The devices behind the addresses are fakes
+(tests/fakes/nvml.c): two.
 """
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def record(folder, name, **words):
     made.rename(Path(folder, name))
 
 def holding(x, folder):
-    "Writes down what it has, and from when to when. The first ones let go when somebody opens the gate."
+    "Records its devices, and its start and end. The first trials end when the gate opens."
     from hopyard import devices
     record(folder, f"begin-{x}", sees=os.environ.get("CUDA_VISIBLE_DEVICES"), number=devices.get_num_gpus())
     while not os.path.exists(os.path.join(folder, "gate")):
@@ -40,20 +40,20 @@ def holding(x, folder):
 
 def begin_holding(gpus, count, folder):
     os.mkdir(folder)
-    say(run=experiment.grid_search(holding, {"x": list(range(count)), "folder": [folder]}, gpus=gpus, spark=spark,
+    emit(run=experiment.grid_search(holding, {"x": list(range(count)), "folder": [folder]}, gpus=gpus, spark=spark,
                                    tensorboard=False, detach=True).run)
 
 def seen(gpus):
-    result = experiment.grid_search(lambda x: {"m": x, "sees": os.environ.get("CUDA_VISIBLE_DEVICES", "nothing said"),
-                                               "gpus": os.environ.get("HOPYARD_GPUS", "nothing said")},
+    result = experiment.grid_search(lambda x: {"m": x, "sees": os.environ.get("CUDA_VISIBLE_DEVICES", "unset"),
+                                               "gpus": os.environ.get("HOPYARD_GPUS", "unset")},
                                     {"x": [1]}, gpus=gpus, metric="m", spark=spark, tensorboard=False)
     return json.loads(Path(result.trials[0].logdir, "result.json").read_text())
 
 def given(_):
-    "What Spark has given to whom."
+    "The addresses that Spark has assigned."
     from pyspark import TaskContext
     Path(there, _executor._id()).touch()
-    while len(os.listdir(there)) < 4:  # each on an executor of its own
+    while len(os.listdir(there)) < 4:  # each on its own executor
         time.sleep(0.01)
     return _executor._id(), TaskContext.get().resources()["gpu"].addresses
 
@@ -69,21 +69,21 @@ addresses = dict(sc.parallelize(range(4), 4).withResources(profile).map(given).c
 
 
 class Devices:
-    """A house whose executors have been given the stand-in's devices."""
+    """A house whose executors have fake devices."""
 
     def __init__(self, house: House, seed: str) -> None:
         self.house, self.seed = house, seed
-        self.given: dict[str, list[str]] = house.notebook.say(TRIALS + "say(**addresses)")
+        self.given: dict[str, list[str]] = house.notebook.evaluate(TRIALS + "emit(**addresses)")
 
     def uuid(self, address: str) -> str:
         return f"GPU-{0xa0 + int(address):08x}-fake-{self.seed}"
 
     def begin(self, gpus: float, count: int, name: str) -> tuple[int, Path]:
         folder = self.house.yard.project / name
-        return int(self.house.notebook.say(f"begin_holding({gpus}, {count}, {str(folder)!r})")["run"]), folder
+        return int(self.house.notebook.evaluate(f"begin_holding({gpus}, {count}, {str(folder)!r})")["run"]), folder
 
     def wait_held(self, run: int, count: int) -> None:
-        """Until so many trials wait at their agents for a device that another agent's trial has."""
+        """Waits until so many trials wait at their agents for a device that a trial of another agent holds."""
         watcher = self.house.yard.start("attach", run, "--html")
         assert watcher.stdout
         late = threading.Timer(CELL_S, watcher.kill)
@@ -98,15 +98,15 @@ class Devices:
     def held_in(self, table: str) -> int:
         return sum("waiting" in row and "GPU-" in row for row in table.split("<tr"))
 
-    def let_go(self, run: int, folder: Path, begun: int) -> None:
-        """So many have devices, and no more come until these let go."""
+    def release_devices(self, run: int, folder: Path, begun: int) -> None:
+        """So many trials have devices, and no more start until these release theirs."""
         wait_for(lambda: len(list(folder.glob("begin-*"))) == begun, f"{begun} trials have devices")
         (folder / "gate").touch()
-        said = self.house.notebook.say(f"say(states=[t.state for t in experiment.attach({run}).trials])")
-        assert set(said["states"]) == {"done"}, self.house.yard.trials(run)
+        output = self.house.notebook.evaluate(f"emit(states=[t.state for t in experiment.attach({run}).trials])")
+        assert set(output["states"]) == {"done"}, self.house.yard.trials(run)
 
     def check(self, run: int, folder: Path, share: float) -> dict[str, float]:
-        """Whose device it was; at no time more of it than there is. The most of each that was promised at once."""
+        """Checks the devices of trials, and that none was oversubscribed. Returns the largest concurrent share of each."""
         begun = {p.name[6:]: json.loads(p.read_text()) for p in folder.glob("begin-*")}
         ended = {p.name[4:]: json.loads(p.read_text()) for p in folder.glob("end-*")}
         attempts = {str(t["params"]["x"]): a for t, a in zip(self.house.yard.trials(run), self.house.yard.attempts(run))}
@@ -128,7 +128,7 @@ def most_at_once(spans: list[tuple[int, int]]) -> int:
     return most
 
 
-def lent(cluster: dict[str, Any], part: str, folder: Path, **settings: str) -> Iterator[Devices]:
+def devices_on(cluster: dict[str, Any], part: str, folder: Path, **settings: str) -> Iterator[Devices]:
     assert (LIBRARY / "libnvidia-ml.so.1").exists(), f"build the tests: no libnvidia-ml.so.1 in {LIBRARY}"
     seed = uuid.uuid4().hex
     wanted = {"executor_instances": str(EXECUTORS), "cores_max": str(EXECUTORS), "executor_cores": "1",
@@ -140,61 +140,61 @@ def lent(cluster: dict[str, Any], part: str, folder: Path, **settings: str) -> I
 
 @pytest.fixture(scope="module")
 def standalone(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Devices]:
-    yield from lent(spark_cluster, "spark", tmp_path_factory.mktemp("house"))
+    yield from devices_on(spark_cluster, "spark", tmp_path_factory.mktemp("house"))
 
 
 @pytest.fixture(scope="module")
 def yarn(yarn_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Devices]:
-    yield from lent(yarn_cluster, "yarn", tmp_path_factory.mktemp("house"),
-                    **{k.removeprefix("spark."): str(v) for k, v in GPU_SCRIPT.items()})
+    yield from devices_on(yarn_cluster, "yarn", tmp_path_factory.mktemp("house"),
+                          **{k.removeprefix("spark."): str(v) for k, v in GPU_SCRIPT.items()})
 
 
 # ---- standalone: two executors have device 0, and two have device 1 --------------------------------------------
 
 
-def test_whole_devices_are_lent_to_one_trial_at_a_time(standalone: Devices) -> None:
+def test_whole_devices_are_leased_to_one_trial_at_a_time(standalone: Devices) -> None:
     assert sorted(map(tuple, standalone.given.values())) == [("0",), ("0",), ("1",), ("1",)]
     run, folder = standalone.begin(1, 6, "whole")
     standalone.wait_held(run, 2)
-    standalone.let_go(run, folder, begun=2)
+    standalone.release_devices(run, folder, begun=2)
     assert standalone.check(run, folder, 1.0) == {standalone.uuid("0"): 1.0, standalone.uuid("1"): 1.0}
 
 
-def test_shares_fill_a_device_over_executors(standalone: Devices) -> None:
+def test_shares_fill_a_device_across_executors(standalone: Devices) -> None:
     run, folder = standalone.begin(0.5, 6, "half")
-    standalone.let_go(run, folder, begun=4)
+    standalone.release_devices(run, folder, begun=4)
     assert standalone.check(run, folder, 0.5) == {standalone.uuid("0"): 1.0, standalone.uuid("1"): 1.0}
 
 
-def test_more_than_an_executor_has_is_said(standalone: Devices) -> None:
-    said = standalone.house.notebook.say("say(error=failing(lambda: seen(2)))")
-    assert re.search("each trial needs 2 GPUs, but an executor has 1; request fewer GPUs per trial", said["error"]), said
+def test_more_gpus_than_an_executor_has_are_refused(standalone: Devices) -> None:
+    output = standalone.house.notebook.evaluate("emit(error=failing(lambda: seen(2)))")
+    assert re.search("each trial needs 2 GPUs, but an executor has 1; request fewer GPUs per trial", output["error"]), output
 
 
-def test_who_wants_none_sees_none_and_who_says_nothing_what_spark_gave(standalone: Devices) -> None:
-    """A parameter server wants none."""
-    said = standalone.house.notebook.say("say(none=seen(0), any=seen(None))")
-    assert said["none"]["sees"] == "" and said["none"]["gpus"] == "0"
-    assert said["any"]["sees"] in "01" and said["any"]["gpus"] == "nothing said"
+def test_gpus_0_hides_devices_and_no_option_leaves_those_of_spark(standalone: Devices) -> None:
+    """A parameter server has none."""
+    output = standalone.house.notebook.evaluate("emit(none=seen(0), any=seen(None))")
+    assert output["none"]["sees"] == "" and output["none"]["gpus"] == "0"
+    assert output["any"]["sees"] in "01" and output["any"]["gpus"] == "unset"
 
 
 # ---- YARN: all four executors have device 0 --------------------------------------------------------------------
 
 
-def test_a_device_that_all_containers_were_given_has_one_holder(yarn: Devices) -> None:
+def test_device_assigned_to_all_containers_has_one_holder(yarn: Devices) -> None:
     assert list(yarn.given.values()) == [["0"]] * EXECUTORS
     run, folder = yarn.begin(1, 5, "whole")
     yarn.wait_held(run, 3)
-    yarn.let_go(run, folder, begun=1)
+    yarn.release_devices(run, folder, begun=1)
     assert yarn.check(run, folder, 1.0) == {yarn.uuid("0"): 1.0}
 
 
-def test_shares_of_it_never_sum_up_to_more_than_it_is(yarn: Devices) -> None:
+def test_shares_never_oversubscribe_a_device(yarn: Devices) -> None:
     run, folder = yarn.begin(0.5, 6, "half")
     yarn.wait_held(run, 2)
-    yarn.let_go(run, folder, begun=2)
+    yarn.release_devices(run, folder, begun=2)
     assert yarn.check(run, folder, 0.5) == {yarn.uuid("0"): 1.0}
     run, folder = yarn.begin(0.3, 6, "third")
     yarn.wait_held(run, 1)
-    yarn.let_go(run, folder, begun=3)
+    yarn.release_devices(run, folder, begun=3)
     assert yarn.check(run, folder, 0.3) == {yarn.uuid("0"): pytest.approx(0.9)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a session is configured, what of that counts for a run, and where a run gets its executors from."""
+"""Configuration of a session, settings that affect a run, and where a run gets its executors from."""
 from __future__ import annotations
 
 import json
@@ -43,7 +43,7 @@ def most_at_once(count, expected, **settings):
     os.mkdir(here)
     space = {"x": list(range(count)), "here": [here], "expected": [expected]}
     result = experiment.grid_search(crowd, space, tensorboard=False, **settings)
-    say(run=result.run, states=sorted({t.state for t in result.trials}))
+    emit(run=result.run, states=sorted({t.state for t in result.trials}))
     return max(t.metric for t in result.trials)
 """
 
@@ -51,108 +51,108 @@ def most_at_once(count, expected, **settings):
 @pytest.fixture(scope="module")
 def house(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     with opened(spark_cluster, "spark", tmp_path_factory.mktemp("house")) as house:
-        house.notebook.say("import hopyard.spark" + CROWD)
+        house.notebook.evaluate("import hopyard.spark" + CROWD)
         yield house
 
 
 def on_master(cluster: dict[str, Any]) -> list[dict[str, Any]]:
-    """The applications that the master knows, and that run."""
+    """The running applications that the master knows."""
     with urllib.request.urlopen(cluster["spark_page"] + "/json/", timeout=60) as answer:
         return json.load(answer)["activeapps"]
 
 
-def test_a_session_is_made_of_arguments_properties_and_the_projects_file(house: House, spark_cluster: dict[str, Any]) -> None:
+def test_session_is_configured_by_arguments_properties_and_the_project_file(house: House, spark_cluster: dict[str, Any]) -> None:
     (house.yard.project / "hopyard.toml").write_text(
         "[spark]\nexecutors = 7\nparallel = 3\nexecutor-memory = 600\nparameter-servers = 2\n")
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         stop()
         spark = hopyard.spark.session(executors=2, conf={"spark.hopyard.executor.memory": "512"})
         from hops import util
         conf = spark.sparkContext.getConf()
-        say(instances=conf.get("spark.executor.instances"), memory=conf.get("spark.executor.memory"),
+        emit(instances=conf.get("spark.executor.instances"), memory=conf.get("spark.executor.memory"),
             executors=util.num_executors(spark), servers=util.num_param_servers(spark), most=most_at_once(5, 3, spark=spark),
             fewer=most_at_once(4, 2, spark=spark, parallel=2), again=failing(lambda: hopyard.spark.session()))
     """)
-    assert said["instances"] == "2" and said["memory"] == "512m", "the argument, and our property, before the file"
-    assert said["executors"] == 2 and said["servers"] == 2 and said["most"] == 3, "the file, where nobody else says it"
-    assert said["fewer"] == 2, "the call's own argument"
-    assert "already has a SparkSession" in said["again"]
+    assert output["instances"] == "2" and output["memory"] == "512m", "the argument and our property take precedence over the file"
+    assert output["executors"] == 2 and output["servers"] == 2 and output["most"] == 3, "from the file"
+    assert output["fewer"] == 2, "the argument of the call"
+    assert "already has a SparkSession" in output["again"]
     [application] = on_master(spark_cluster)
     assert application["memoryperexecutor"] == 512
     (house.yard.project / "hopyard.toml").unlink()
 
 
-def test_executors_that_come_late_are_used(house: House) -> None:
-    """Nobody says how many there are to be, and at the call there may be none."""
-    said = house.notebook.say("""
+def test_late_executors_are_used(house: House) -> None:
+    """The number of executors is unknown, and there may be none at the time of the call."""
+    output = house.notebook.evaluate("""
         stop()
         spark = session(executor_memory="512m")
-        say(most=most_at_once(8, 4, spark=spark))
+        emit(most=most_at_once(8, 4, spark=spark))
         def rank():
             import hopyard.collective as hvd
             hvd.init()
             return hvd.size()
-        say(ranks=allreduce.run(rank, np=4, spark=spark, tensorboard=False),
+        emit(ranks=allreduce.run(rank, np=4, spark=spark, tensorboard=False),
             error=failing(lambda: allreduce.run(rank, np=6, spark=spark, tensorboard=False)))
     """)
-    assert said["most"] == 4 and said["ranks"] == [4] * 4
-    assert "6 ranks need 6 slots, but there are 4; start 4, or add executors" in said["error"]
-    assert said["error"].endswith(", spark=spark)")
+    assert output["most"] == 4 and output["ranks"] == [4] * 4
+    assert "6 ranks need 6 slots, but there are 4; start 4, or add executors" in output["error"]
+    assert output["error"].endswith(", spark=spark)")
 
 
-def test_a_setting_that_makes_no_sense_is_said_before_there_is_a_run(house: House) -> None:
+def test_invalid_setting_is_refused_without_a_run(house: House) -> None:
     (house.yard.project / "hopyard.toml").write_text("[spark]\nparallel = 'many'\n")
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         spark = spark or session(executor_memory="512m")
-        say(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": [1]}, spark=spark, name="senseless", tensorboard=False)))
+        emit(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": [1]}, spark=spark, name="senseless", tensorboard=False)))
     """)
-    assert said["error"].endswith("hopyard.toml: parallel in [spark] is 'many', which is not a number")
+    assert output["error"].endswith("hopyard.toml: parallel in [spark] is 'many', which is not a number")
     assert not house.yard.rows("SELECT id FROM runs WHERE name = 'senseless'")
     (house.yard.project / "hopyard.toml").unlink()
 
 
-def test_no_more_agents_are_asked_for_than_there_are_trials(house: House) -> None:
-    said = house.notebook.say("""
+def test_at_most_one_agent_per_trial_is_requested(house: House) -> None:
+    output = house.notebook.evaluate("""
         spark = spark or session(executor_memory="512m")
         most_at_once(1, 1, spark=spark)
     """)
-    run = said["run"]
-    jobs = house.notebook.say(f"""
-        say(jobs=[len(spark.sparkContext.statusTracker().getJobIdsForGroup(f"hopyard-run-{run}-agent-{{n}}")) for n in (1, 2, 3)])
+    run = output["run"]
+    jobs = house.notebook.evaluate(f"""
+        emit(jobs=[len(spark.sparkContext.statusTracker().getJobIdsForGroup(f"hopyard-run-{run}-agent-{{n}}")) for n in (1, 2, 3)])
     """)["jobs"]
-    assert jobs == [1, 0, 0], "each is a job in a group of its own"
+    assert jobs == [1, 0, 0], "each is a job in its own group"
 
 
-def test_an_executor_that_never_comes_hides_no_shortage(house: House) -> None:
-    """Three are asked for, and two can be had: nobody waits for the third to be told what neither of them can do."""
-    said = house.notebook.say("""
+def test_missing_executor_does_not_hide_a_shortage(house: House) -> None:
+    """Three are requested, and two can be had: the shortage is reported without waiting for the third."""
+    output = house.notebook.evaluate("""
         stop()
         spark = session(executor_memory="512m", executor_instances="3")
-        say(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": list(range(8))}, gpus=1, spark=spark, tensorboard=False)))
+        emit(error=failing(lambda: experiment.grid_search(lambda x: x, {"x": list(range(8))}, gpus=1, spark=spark, tensorboard=False)))
 
         def rank():
             import hopyard.collective as hvd
             hvd.init()
             return hvd.size()
-        say(ranks=allreduce.run(rank, np=6, min_np=2, max_np=6, spark=spark, tensorboard=False))
+        emit(ranks=allreduce.run(rank, np=6, min_np=2, max_np=6, spark=spark, tensorboard=False))
     """)
-    assert "each trial needs 1 GPU, but executors have no GPU" in said["error"], said["error"]
-    assert said["ranks"] == [4] * 4, "elastic, it begins with those for whom there is room"
+    assert "each trial needs 1 GPU, but executors have no GPU" in output["error"], output["error"]
+    assert output["ranks"] == [4] * 4, "an elastic training starts with the ranks that fit"
 
 
-def test_executors_come_and_go_with_dynamic_allocation(house: House) -> None:
-    said = house.notebook.say("""
+def test_dynamic_allocation_adds_and_releases_executors(house: House) -> None:
+    output = house.notebook.evaluate("""
         stop()
         spark = session(executor_memory="512m", executor_cores="1", dynamicAllocation_enabled="true",
                         dynamicAllocation_shuffleTracking_enabled="true", dynamicAllocation_executorIdleTimeout="1s")
-        say(most=most_at_once(3, 3, spark=spark))
+        emit(most=most_at_once(3, 3, spark=spark))
     """)
-    assert said["states"] == ["done"] and said["most"] == 3
-    wait_for(lambda: not house.executors(), "idle executors are given back")
+    assert output["states"] == ["done"] and output["most"] == 3
+    wait_for(lambda: not house.executors(), "idle executors are released")
 
 
-def test_the_run_has_a_session_of_its_own_with_what_was_said(house: House, spark_cluster: dict[str, Any]) -> None:
-    house.notebook.say("stop()\nspark = None")
+def test_run_has_its_own_session_with_the_given_settings(house: House, spark_cluster: dict[str, Any]) -> None:
+    house.notebook.evaluate("stop()\nspark = None")
     (house.yard.project / "hopyard.toml").write_text("[spark]\nparallel = 1\n")
     gate = house.yard.project / "gate"
     env = {**house.env, "HOPYARD_PYTHON": sys.executable}
@@ -161,19 +161,19 @@ def test_the_run_has_a_session_of_its_own_with_what_was_said(house: House, spark
     run = max(row["id"] for row in house.yard.rows("SELECT id FROM runs"))
     wait_for(lambda: house.count(run, "running") == 1, "a trial runs")
     assert [a["memoryperexecutor"] for a in on_master(spark_cluster)] == [600]
-    assert house.count(run, "running") == 1, "one at a time, as the project's file says"
+    assert house.count(run, "running") == 1, "one at a time, as in the project's file"
     os.kill(house.yard.process("driver"), signal.SIGKILL)
-    wait_for(lambda: not on_master(spark_cluster) and not house.agents(), "its session goes with the driver")
+    wait_for(lambda: not on_master(spark_cluster) and not house.agents(), "its session ends with the driver")
     gate.touch()
     house.yard.run("resume", run, env=env)  # with another session
     assert [t["state"] for t in house.yard.trials(run)] == ["done"] * 2
-    wait_for(lambda: not on_master(spark_cluster), "and that with the run")
+    wait_for(lambda: not on_master(spark_cluster), "the other session ends with the run")
     (house.yard.project / "hopyard.toml").unlink()
 
 
-def test_sparks_progress_bar_does_not_get_into_the_table(house: House) -> None:
-    """It writes to the terminal of the session's program every half a second, as long as a job runs."""
-    house.notebook.say("stop()\nspark = None")
+def test_progress_bar_of_spark_does_not_disturb_the_table(house: House) -> None:
+    """It writes to the terminal of the session's program every half second while a job runs."""
+    house.notebook.evaluate("stop()\nspark = None")
     code = """
 import time
 from hopyard import experiment
@@ -191,15 +191,15 @@ spark.stop()
         try:
             while part := os.read(main, 65536):
                 shown += part
-        except OSError:  # EIO: nobody holds the other end any more
+        except OSError:  # EIO: the other end is closed
             pass
     os.close(main)
     assert program.returncode == 0 and b"2 done" in shown, shown[-3000:]
     assert b"[Stage" not in shown
 
 
-def test_a_spark_connect_session_gets_a_sentence(house: House) -> None:
-    """A real one, with a server of its own."""
+def test_spark_connect_session_is_refused_with_a_message(house: House) -> None:
+    """A real one, with its own server."""
     code = """
 import hopyard, hopyard.compat
 from hops import experiment
@@ -219,17 +219,17 @@ spark.stop()
     assert p.stdout.count("a Spark Connect session cannot start hopyard's jobs; use a SparkSession of this process: ") == 2, p.stdout
 
 
-# ---- memory, as YARN's containers have it -------------------------------------------------------------------
+# ---- memory of YARN containers ------------------------------------------------------------------------------
 
 
-def test_trials_are_given_what_a_container_has_beside_its_jvm(yarn_cluster: dict[str, Any],
+def test_trials_get_the_memory_of_a_container_without_its_jvm(yarn_cluster: dict[str, Any],
                                                              tmp_path_factory: pytest.TempPathFactory) -> None:
     with opened(yarn_cluster, "yarn", tmp_path_factory.mktemp("yarn-house")) as house:
-        said = house.notebook.say(CROWD + """
+        output = house.notebook.evaluate(CROWD + """
 spark = session(**{"executor.memoryOverhead": "700m", "executor_instances": "1", "executor_cores": "4"})
-say(most=most_at_once(4, 2, spark=spark, memory="300M"),
+emit(most=most_at_once(4, 2, spark=spark, memory="300M"),
     error=failing(lambda: most_at_once(1, 1, spark=spark, memory="2G")))
 """)
-    assert said["most"] == 2, "700 MB are for two of them, though there are four cores"
-    assert "a trial needs 2.0 GB of memory, but no executor has more than 700.0 MB" in said["error"], said["error"]
-    assert "spark.executor.memoryOverhead" in said["error"]
+    assert output["most"] == 2, "700 MB are for two of them, though there are four cores"
+    assert "a trial needs 2.0 GB of memory, but no executor has more than 700.0 MB" in output["error"], output["error"]
+    assert "spark.executor.memoryOverhead" in output["error"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk that is full for a while, a store that is locked, deleted or replaced: trials go on, and no result is lost."""
+"""A disk that is full for a while, a store that is locked, deleted or replaced: trials continue, and no result is lost."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ import pytest
 from conftest import Yard, small_disk_at, wait_for
 from hosts import hosts_of
 
-LEASE_S = 15  # an agent ends its trials when it hears nothing from its driver for so long
+LEASE_S = 15  # the lease: an agent kills its trials after this time without a message from its driver
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def small_disk(yard: Yard) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """Takes all the room there is."""
+    """Takes all the free space."""
     ballast = disk / "ballast"
     with open(ballast, "wb", buffering=0) as file:
         try:
@@ -39,7 +39,7 @@ def fill(disk: Path) -> Path:
 
 @contextmanager
 def locked(yard: Yard) -> Iterator[None]:
-    """Another program writes to the store and does not come to an end."""
+    """Another program holds a write transaction on the store."""
     db = sqlite3.connect(yard.folder / "store.db", isolation_level=None)
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -50,7 +50,7 @@ def locked(yard: Yard) -> Iterator[None]:
 
 
 def gated(yard: Yard, count: int) -> list[str]:
-    """Trials that end when their gate is there, and say v=NUMBER."""
+    """Trials that end when their gate exists, and print v=NUMBER."""
     gate = yard.project.parent / "gate"
     return ["--grid", f"i=1..{count}", "--parallel", "2", "--max", "v", "--", "sh", "-c",
             f"while [ ! -e {gate} ]; do sleep 0.05; done; echo v={{i}}"]
@@ -66,24 +66,24 @@ def finish(p: subprocess.Popen[str], rc: int = 0) -> str:
     return out + complaints
 
 
-def all_done_at_once(yard: Yard, count: int) -> None:
+def assert_all_done_in_one_attempt(yard: Yard, count: int) -> None:
     assert [(t["state"], t["value"]) for t in yard.trials()] == [("done", i) for i in range(1, count + 1)]
     assert len(yard.attempts()) == count, "no trial was lost or run again"
 
 
-def test_a_store_that_is_locked_for_longer_than_the_lease_costs_no_trial(yard: Yard) -> None:
+def test_store_locked_for_longer_than_the_lease_loses_no_trial(yard: Yard) -> None:
     p = yard.start("run", *gated(yard, 6))
     wait_for(lambda: len([a for a in yard.attempts() if a["state"] == "running"]) == 2, "two trials run")
     with locked(yard):
-        open_gate(yard)  # they end, and nobody can note that
+        open_gate(yard)  # they end, but nothing can be committed
         until = time.monotonic() + LEASE_S + 3
-        while time.monotonic() < until:  # pings go on for all that time
+        while time.monotonic() < until:  # pings continue all that time
             assert yard.process("agent") and p.poll() is None
             time.sleep(0.5)
         assert [t["state"] for t in yard.trials()] == ["running"] * 2, "nothing was committed"
-    said = finish(p)
-    assert "the run is waiting: the store does not respond" in said and "the run continues" in said, said
-    all_done_at_once(yard, 6)
+    output = finish(p)
+    assert "the run is waiting: the store does not respond" in output and "the run continues" in output, output
+    assert_all_done_in_one_attempt(yard, 6)
 
 
 FLOOD = """
@@ -111,8 +111,8 @@ print("v=1")
 """
 
 
-def test_reports_that_nobody_waits_for_cost_no_agent_while_the_store_is_locked(yard: Yard) -> None:
-    """More than the driver and the link hold, sent without reading an answer: the rest waits in the trial."""
+def test_unacknowledged_reports_lose_no_agent_while_the_store_is_locked(yard: Yard) -> None:
+    """More than the driver and the link buffer, sent without reading an answer: the rest waits in the trial."""
     count, started = 1600, yard.project.parent / "started"  # 13 KB each
     script = yard.project.parent / "flood.py"
     script.write_text(FLOOD.replace("COUNT", str(count)).replace("\\\\", "\\"))
@@ -126,8 +126,8 @@ def test_reports_that_nobody_waits_for_cost_no_agent_while_the_store_is_locked(y
     assert yard.rows("SELECT count(*) AS n FROM metrics WHERE trial = 1 AND step >= 0")[0]["n"] == count * 60
 
 
-def test_a_disk_on_which_no_directory_can_be_made_fails_no_trial(yard: Yard) -> None:
-    """The store has room, and what it needs is there; there is none for the directories of trials."""
+def test_failed_creation_of_directories_on_a_full_disk_fails_no_trial(yard: Yard) -> None:
+    """The store has room, and its files exist; there is no space for the directories of trials."""
     logs = yard.project / "Logs"
     logs.mkdir()
     with small_disk_at(yard, logs, "size=4m,nr_inodes=20"):
@@ -140,8 +140,8 @@ def test_a_disk_on_which_no_directory_can_be_made_fails_no_trial(yard: Yard) -> 
         assert [(t["state"], t["value"]) for t in yard.trials()] == [("done", i) for i in range(1, 21)]
 
 
-def test_files_from_another_machine_wait_for_a_full_disk(yard: Yard) -> None:
-    """More of them are announced while there is no room for the first."""
+def test_files_from_another_machine_wait_for_disk_space(yard: Yard) -> None:
+    """More files are announced while there is no space for the first."""
     logs = yard.project / "Logs"
     logs.mkdir()
     with small_disk_at(yard, logs, "size=4m,nr_inodes=12"):
@@ -157,60 +157,60 @@ def test_files_from_another_machine_wait_for_a_full_disk(yard: Yard) -> None:
             assert [(folder / f"file-{i}").read_text() for i in range(1, 41)] == [f"{i}\n" for i in range(1, 41)]
 
 
-def test_an_interrupted_run_reports_no_more_than_the_store_has(yard: Yard) -> None:
+def test_interrupted_run_reports_only_what_is_in_the_store(yard: Yard) -> None:
     p = yard.start("run", "--disk-timeout", "2s", *gated(yard, 2))
     wait_for(lambda: len([a for a in yard.attempts() if a["state"] == "running"]) == 2, "two trials run")
     with locked(yard):
         open_gate(yard)
-        said = finish(p, rc=1)
-    assert "2 done" not in said and "best" not in said, said
+        output = finish(p, rc=1)
+    assert "2 done" not in output and "best" not in output, output
     yard.wait_idle()
-    assert "running" in {t["state"] for t in yard.trials()}  # the commit that was under way may have come through
+    assert "running" in {t["state"] for t in yard.trials()}  # the commit in progress may have succeeded
     yard.run("resume", "1")
     assert [t["state"] for t in yard.trials()] == ["done"] * 2
 
 
-def test_a_run_goes_on_by_itself_when_its_disk_has_room_again(yard: Yard, small_disk: Path) -> None:
+def test_run_continues_when_its_disk_has_space_again(yard: Yard, small_disk: Path) -> None:
     p = yard.start("run", *gated(yard, 6))
     wait_for(lambda: len([a for a in yard.attempts() if a["state"] == "running"]) == 2, "two trials run")
     ballast = fill(small_disk)
     open_gate(yard)
     wait_for(lambda: "the run is waiting: disk full" in yard.driver_log(), "the run waits")
-    time.sleep(2)  # and goes on waiting
+    time.sleep(2)  # and keeps waiting
     assert p.poll() is None
     ballast.unlink()
-    said = finish(p)
-    assert "the run is waiting: disk full" in said and "the run continues" in said, said
-    all_done_at_once(yard, 6)
+    output = finish(p)
+    assert "the run is waiting: disk full" in output and "the run continues" in output, output
+    assert_all_done_in_one_attempt(yard, 6)
 
 
-def test_what_trials_print_waits_for_a_full_disk(yard: Yard, small_disk: Path) -> None:
-    """More than fits; the store has room in its own files."""
+def test_output_of_trials_waits_for_disk_space(yard: Yard, small_disk: Path) -> None:
+    """More than fits; the store has free space in its own files."""
     p = yard.start("run", "--grid", "i=1..4", "--parallel", "2", "--max", "v", "--", "sh", "-c",
                    "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo v={i}")  # 12 MB
     wait_for(lambda: "the run is waiting: disk full" in yard.driver_log(), "the run waits")
     assert p.poll() is None
     subprocess.run(["mount", "-o", "remount,size=32m", small_disk], check=True)
     finish(p)
-    all_done_at_once(yard, 4)
+    assert_all_done_in_one_attempt(yard, 4)
     for t in yard.trials():
         assert (yard.logdir() / t["dir"] / "stdout").stat().st_size == 3000000 + len(f"\nv={t['number']}\n")
 
 
-def test_a_disk_that_stays_full_interrupts_the_run_and_resume_completes_it(yard: Yard, small_disk: Path) -> None:
+def test_full_disk_interrupts_the_run_after_a_timeout_and_resume_completes_it(yard: Yard, small_disk: Path) -> None:
     p = yard.start("run", "--disk-timeout", "2s", *gated(yard, 4))
     wait_for(lambda: len([a for a in yard.attempts() if a["state"] == "running"]) == 2, "two trials run")
     ballast = fill(small_disk)
     open_gate(yard)
-    said = finish(p, rc=1)
-    assert "disk full" in said and "`hopyard resume 1` continues the run" in said, said
+    output = finish(p, rc=1)
+    assert "disk full" in output and "`hopyard resume 1` continues the run" in output, output
     yard.wait_idle()
     ballast.unlink()
     yard.run("resume", "1")
     assert [t["state"] for t in yard.trials()] == ["done"] * 4
 
 
-def test_a_run_that_waits_for_its_disk_can_be_stopped(yard: Yard) -> None:
+def test_run_waiting_for_disk_space_can_be_stopped(yard: Yard) -> None:
     p = yard.start("run", *gated(yard, 4))
     wait_for(lambda: len([a for a in yard.attempts() if a["state"] == "running"]) == 2, "two trials run")
     with locked(yard):
@@ -224,7 +224,7 @@ def test_a_run_that_waits_for_its_disk_can_be_stopped(yard: Yard) -> None:
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced", "moved"])
-def test_a_store_that_vanishes_in_mid_run_is_noticed_before_success_is_reported(yard: Yard, how: str) -> None:
+def test_store_lost_during_a_run_is_reported_instead_of_success(yard: Yard, how: str) -> None:
     p = yard.start("run", *gated(yard, 2))
     wait_for(lambda: len([a for a in yard.attempts() if a["state"] == "running"]) == 2, "two trials run")
     if how == "moved":
@@ -237,5 +237,5 @@ def test_a_store_that_vanishes_in_mid_run_is_noticed_before_success_is_reported(
             else:
                 path.unlink()
     open_gate(yard)
-    said = finish(p, rc=1)
-    assert "was deleted or replaced" in said, said
+    output = finish(p, rc=1)
+    assert "was deleted or replaced" in output, output

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorBoard beside a run: the real one, as far as it goes, in its own process."""
+"""TensorBoard with a run: the real program, in its own process."""
 from __future__ import annotations
 
 import json
@@ -21,12 +21,12 @@ from needs import need_root
 ADDRESS = re.compile(r"TensorBoard (http://127\.0\.0\.1:(\d+)/)\n")
 VIEWER = r"tensorboard\.main"  # its process
 FRAME = struct.Struct("<IBBHI")  # src/wire/frame.c
-FAMILY = r"tensorboard[._](main|data_server)"  # and what it starts
+TENSORBOARD_PROCESSES = r"tensorboard[._](main|data_server)"  # with its children
 
 
 @pytest.fixture
 def gate(yard: Yard) -> Iterator[Path]:
-    """A run whose trial ends when the gate is there."""
+    """A run whose trial ends when the gate exists."""
     yard.env["HOPYARD_PYTHON"] = sys.executable
     path = yard.project / "gate"
     yard.run("run", "--detach", "--", "sh", "-c", f"while [ ! -e {path} ]; do sleep 0.05; done")
@@ -44,7 +44,7 @@ def first_line(p: subprocess.Popen[str]) -> tuple[str, int]:
 
 
 def fetch(address: str, path: str) -> bytes:
-    """Never by a proxy, whatever the environment says."""
+    """Ignores proxies of the environment."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(address + path, timeout=30) as answer:
         assert answer.status == 200
@@ -60,7 +60,7 @@ def answers(address: str) -> bool:
 
 
 def listening(pids: dict[int, str]) -> list[str]:
-    """The addresses these processes listen on, as /proc/net has them."""
+    """The addresses on which these processes listen, as in /proc/net."""
     inodes = set()
     for pid in pids:
         for fd in Path(f"/proc/{pid}/fd").iterdir():
@@ -72,28 +72,28 @@ def listening(pids: dict[int, str]) -> list[str]:
 
 
 def wait_gone(yard: Yard) -> None:
-    wait_for(lambda: not yard.processes(FAMILY), "TensorBoard ends")
+    wait_for(lambda: not yard.processes(TENSORBOARD_PROCESSES), "TensorBoard exits")
 
 
-def test_it_shows_a_running_run_and_ends_with_its_owner(yard: Yard, gate: Path) -> None:
+def test_tensorboard_shows_a_running_run_and_exits_with_its_owner(yard: Yard, gate: Path) -> None:
     owner = subprocess.Popen(["sleep", "1000"])
     p = yard.start("tensorboard", 1, "--owner", owner.pid)
     address, port = first_line(p)
 
-    # Those who watch are told of it once it is there, so it works when they click.
+    # Watchers get the address when TensorBoard serves it, so that it works when they click.
     watcher = yard.start("attach", 1)
     assert watcher.stdout
-    wait_for(lambda: watcher.stdout and watcher.stdout.readline() == f"tensorboard {address}\n", "the address is told")
+    wait_for(lambda: watcher.stdout and watcher.stdout.readline() == f"tensorboard {address}\n", "the address is printed")
     environment = json.loads(fetch(address, "data/environment"))
     assert environment["data_location"] == str(yard.logdir())
 
-    family = yard.processes(FAMILY)
-    assert any(re.search(VIEWER, c) for c in family.values()), family
-    assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in family] == [10] * len(family), "it is nice"
-    addresses = listening(family)
+    processes = yard.processes(TENSORBOARD_PROCESSES)
+    assert any(re.search(VIEWER, c) for c in processes.values()), processes
+    assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in processes] == [10] * len(processes), "it has a low priority"
+    addresses = listening(processes)
     assert f"0100007F:{port:04X}" in addresses
     assert all(re.fullmatch(r"0100007F:.*|0{24}01000000:.*", a) for a in addresses), "loopback only"
-    viewer = next(pid for pid, command in family.items() if re.search(VIEWER, command))
+    viewer = next(pid for pid, command in processes.items() if re.search(VIEWER, command))
     assert b"\0CUDA_VISIBLE_DEVICES=\0" in Path(f"/proc/{viewer}/environ").read_bytes(), "it takes no GPU"
 
     taken = yard.run("tensorboard", 1, "--port", port, rc=1)
@@ -111,7 +111,7 @@ def test_it_shows_a_running_run_and_ends_with_its_owner(yard: Yard, gate: Path) 
     wait_gone(yard)
     p.communicate()
     page = yard.start("attach", 1, "--html")
-    assert page.stdout and "href" not in page.stdout.readline(), "it is gone from the head, too"
+    assert page.stdout and "href" not in page.stdout.readline(), "it is not in the first line any more"
     page.terminate()
     page.communicate()
 
@@ -120,14 +120,14 @@ def test_it_shows_a_running_run_and_ends_with_its_owner(yard: Yard, gate: Path) 
     assert "'hopyard tensorboard 1' shows them" in watcher.communicate()[0]
 
 
-def test_a_folder_is_shown_and_killing_us_kills_it(yard: Yard) -> None:
+def test_directory_is_shown_and_tensorboard_dies_with_a_killed_command(yard: Yard) -> None:
     yard.env["HOPYARD_PYTHON"] = sys.executable
     logs = yard.project / "a folder, named=so"
     logs.mkdir()
     (yard.project / "json.py").write_text("raise SystemExit('modules of the folder it is started in are not its own')")
     p = yard.start("tensorboard", "./a folder, named=so")
     address, _ = first_line(p)
-    wait_for(lambda: p.poll() is not None or answers(address), "it answers")
+    wait_for(lambda: p.poll() is not None or answers(address), "TensorBoard answers")
     assert json.loads(fetch(address, "data/environment"))["data_location"] == str(logs)
     p.kill()
     p.wait()
@@ -135,18 +135,18 @@ def test_a_folder_is_shown_and_killing_us_kills_it(yard: Yard) -> None:
     p.communicate()
 
 
-def test_a_run_started_with_it_ends_it(yard: Yard) -> None:
+def test_run_started_with_tensorboard_stops_it(yard: Yard) -> None:
     yard.env["HOPYARD_PYTHON"] = sys.executable
     gate = yard.project / "gate"
     p = yard.start("run", "--tensorboard", "--", "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.05; done")
     assert p.stdout
     seen: list[str] = []
 
-    def told() -> bool:
+    def has_address() -> bool:
         assert p.stdout
         seen.append(p.stdout.readline())
         return seen[-1].startswith("tensorboard ")
-    wait_for(told, "the address is told")
+    wait_for(has_address, "the address is printed")
     assert answers(seen[-1].split()[1])
     gate.touch()
     assert p.wait(60) == 0
@@ -155,27 +155,27 @@ def test_a_run_started_with_it_ends_it(yard: Yard) -> None:
     yard.wait_idle()
 
 
-def test_a_detached_run_has_one_that_ends_with_its_driver(yard: Yard) -> None:
+def test_tensorboard_of_a_detached_run_exits_with_its_driver(yard: Yard) -> None:
     yard.env["HOPYARD_PYTHON"] = sys.executable
-    said = yard.run("run", "--tensorboard", "--detach", "--", "sleep", 1000).stdout
-    assert re.match(r"tensorboard http://127\.0\.0\.1:\d+/\nrun 1 continues", said), said
-    wait_for(lambda: yard.processes(VIEWER), "it starts")
+    output = yard.run("run", "--tensorboard", "--detach", "--", "sleep", 1000).stdout
+    assert re.match(r"tensorboard http://127\.0\.0\.1:\d+/\nrun 1 continues", output), output
+    wait_for(lambda: yard.processes(VIEWER), "TensorBoard starts")
     yard.run("stop")
     wait_gone(yard)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_both(yard: Yard, gate: Path, number: signal.Signals) -> None:
+def test_signal_ends_command_and_tensorboard(yard: Yard, gate: Path, number: signal.Signals) -> None:
     p = yard.start("tensorboard")
     first_line(p)
-    wait_for(lambda: yard.processes(VIEWER), "it starts")
+    wait_for(lambda: yard.processes(VIEWER), "TensorBoard starts")
     p.send_signal(number)
     assert p.wait(60) == 0
     wait_gone(yard)
     assert p.communicate()[1] == ""
 
 
-def test_an_owner_that_has_gone_needs_none(yard: Yard, gate: Path) -> None:
+def test_tensorboard_is_not_started_for_a_dead_owner(yard: Yard, gate: Path) -> None:
     owner = subprocess.Popen(["true"])
     owner.wait()
     p = yard.run("tensorboard", "--owner", owner.pid)
@@ -183,45 +183,45 @@ def test_an_owner_that_has_gone_needs_none(yard: Yard, gate: Path) -> None:
 
 
 def without_tensorboard(yard: Yard) -> Path:
-    """A python that knows no packages."""
+    """A python without packages."""
     return yard.script("bare-python", f'exec {sys.executable} -S "$@"\n')
 
 
-def test_not_installed_is_said_with_what_to_do(yard: Yard, gate: Path) -> None:
+def test_missing_tensorboard_is_reported_with_a_hint(yard: Yard, gate: Path) -> None:
     python = without_tensorboard(yard)
     p = yard.run("tensorboard", rc=1, env={"HOPYARD_PYTHON": str(python)})
     assert p.stderr == (f"hopyard tensorboard: TensorBoard is not installed for {python}; "
                         f"install it with: {python} -m pip install tensorboard\n")
-    assert p.stdout == ""  # no address that leads nowhere
+    assert p.stdout == ""  # no address without a server
 
 
-def test_a_run_goes_on_without_it(yard: Yard) -> None:
+def test_run_continues_without_tensorboard(yard: Yard) -> None:
     yard.env["HOPYARD_PYTHON"] = str(without_tensorboard(yard))
     gate = yard.project / "gate"
     p = yard.start("run", "--tensorboard", "--", "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.05; done")
-    wait_for(lambda: p.stdout and p.stdout.readline().startswith("note: TensorBoard is not installed for "), "a note")
+    wait_for(lambda: p.stdout and p.stdout.readline().startswith("note: TensorBoard is not installed for "), "a note is written")
     gate.touch()
     assert p.wait(60) == 0
     out, err = p.communicate()
     assert "run 1 done" in out and err == ""
     yard.run("run", "--tensorboard", "--detach", "--", "true")
-    wait_for(lambda: yard.state(2) == "done", "it ends")
+    wait_for(lambda: yard.state(2) == "done", "TensorBoard exits")
     yard.wait_idle()
 
 
-def test_a_port_that_somebody_took_meanwhile_is_not_passed_off_as_it(yard: Yard, gate: Path) -> None:
+def test_port_taken_by_another_server_is_not_announced(yard: Yard, gate: Path) -> None:
     p = yard.start("tensorboard")
     _, port = first_line(p)
-    with socket.socket() as thief:
-        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        thief.bind(("127.0.0.1", port))
-        thief.listen()
+    with socket.socket() as other_server:
+        other_server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other_server.bind(("127.0.0.1", port))
+        other_server.listen()
         assert p.wait(60) == 1
         assert re.search(rf"port {port} was taken by \S+ before TensorBoard could bind it", p.communicate()[1])
     wait_gone(yard)
 
 
-def test_bad_words_get_a_sentence(yard: Yard, gate: Path) -> None:
+def test_usage_errors(yard: Yard, gate: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -239,7 +239,7 @@ def test_bad_words_get_a_sentence(yard: Yard, gate: Path) -> None:
 
 
 def announce(yard: Yard, address: str) -> socket.socket:
-    """As `hopyard tensorboard` does it: a frame with ClientRequest{announce{tensorboard}}."""
+    """As `hopyard tensorboard` does: a frame with ClientRequest{announce{tensorboard}}."""
     body = b"\x0a" + bytes([len(address)]) + address.encode()
     request = b"\x1a" + bytes([len(body)]) + body
     frame = FRAME.pack(len(request), 1, 6, 0, 0) + request
@@ -249,8 +249,8 @@ def announce(yard: Yard, address: str) -> socket.socket:
     return client
 
 
-def head(yard: Yard) -> str:
-    """What a new watcher sees first."""
+def first_line_of_a_watcher(yard: Yard) -> str:
+    """The first line of a new watcher."""
     p = yard.start("attach", 1, "--html")
     assert p.stdout
     found = re.search(r'href="([^"]*)"', p.stdout.readline())
@@ -259,52 +259,52 @@ def head(yard: Yard) -> str:
     return found[1] if found else ""
 
 
-def test_the_newest_announced_address_that_still_holds_is_shown(yard: Yard, gate: Path) -> None:
+def test_newest_announced_address_in_use_is_shown(yard: Yard, gate: Path) -> None:
     first = announce(yard, "http://127.0.0.1:1/")
-    wait_for(lambda: head(yard) == "http://127.0.0.1:1/", "the first is shown")
+    wait_for(lambda: first_line_of_a_watcher(yard) == "http://127.0.0.1:1/", "the first is shown")
     second = announce(yard, "http://127.0.0.1:2/")
-    wait_for(lambda: head(yard) == "http://127.0.0.1:2/", "then the second")
+    wait_for(lambda: first_line_of_a_watcher(yard) == "http://127.0.0.1:2/", "the second is shown")
     second.close()
-    wait_for(lambda: head(yard) == "http://127.0.0.1:1/", "the first is still there")
+    wait_for(lambda: first_line_of_a_watcher(yard) == "http://127.0.0.1:1/", "the first is shown again")
     first.setblocking(False)
-    with pytest.raises(BlockingIOError):  # who only announces hears nothing
+    with pytest.raises(BlockingIOError):  # an announcing client receives nothing
         first.recv(1)
     gate.touch()
-    yard.wait_idle()  # and nobody waits for it
+    yard.wait_idle()  # and no process waits for it
     first.setblocking(True)
     assert first.recv(1) == b""
     first.close()
 
 
-def test_a_functions_run_is_shown_with_its_own_python(yard: Yard) -> None:
+def test_run_of_a_function_is_shown_with_its_own_python(yard: Yard) -> None:
     yard.env["HOPYARD_PYTHON"] = "no-such-python"
     yard.script("python", 'echo "$@" >&2; exit 5\n')
     yard.submit([], ["./python", "-m", "trial"], function=b'{"name": "training"}\n')
     yard.run("attach", rc=1)
-    said = yard.run("tensorboard", 1, rc=1, cwd=yard.runtime).stderr
-    assert f"could not start ({yard.project}/./python, exit status 5): -m tensorboard.main" in said, said
+    output = yard.run("tensorboard", 1, rc=1, cwd=yard.runtime).stderr
+    assert f"could not start ({yard.project}/./python, exit status 5): -m tensorboard.main" in output, output
     yard.wait_idle()
 
 
-def test_a_number_is_a_run_and_a_name_is_a_folder_where_there_is_one(yard: Yard) -> None:
+def test_number_is_a_run_and_name_is_an_existing_directory(yard: Yard) -> None:
     python = yard.env["HOPYARD_PYTHON"] = str(yard.script("python", 'echo "$@" >&2; exit 5\n'))
     yard.run("run", "--name", "digits", "--", "true")
     logdir = str(yard.logdir())
     for word in ("digits", "1"):
-        said = yard.run("tensorboard", word, rc=1).stderr
-        assert f"could not start ({python}, exit status 5): -m tensorboard.main --logdir {logdir} " in said, said
+        output = yard.run("tensorboard", word, rc=1).stderr
+        assert f"could not start ({python}, exit status 5): -m tensorboard.main --logdir {logdir} " in output, output
     for name in ("digits", "1"):
         (yard.project / name).mkdir()
-    said = yard.run("tensorboard", "1", rc=1).stderr
-    assert f"--logdir {logdir} " in said, "programs rely on numbers"
-    said = yard.run("tensorboard", "digits", rc=1).stderr
-    assert f"--logdir {yard.project}/digits " in said and "for the run of that name, use: hopyard tensorboard 1" in said, said
+    output = yard.run("tensorboard", "1", rc=1).stderr
+    assert f"--logdir {logdir} " in output, "programs rely on numbers"
+    output = yard.run("tensorboard", "digits", rc=1).stderr
+    assert f"--logdir {yard.project}/digits " in output and "for the run of that name, use: hopyard tensorboard 1" in output, output
     yard.wait_idle()
 
 
 @pytest.mark.parametrize("is_ours", [True, False])
-def test_a_program_that_another_users_store_names_is_not_started(yard: Yard, is_ours: bool) -> None:
-    """A run of ours says which python has its TensorBoard; who looks at somebody else's does not run his programs."""
+def test_program_from_the_store_of_another_user_is_not_started(yard: Yard, is_ours: bool) -> None:
+    """A run stores the python of its TensorBoard; a command on another user's store does not run that user's programs."""
     if not is_ours:
         need_root("to give files away")
     python = yard.script("python", "touch $HOPYARD_PROJECT/was-run\n")

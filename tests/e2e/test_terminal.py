@@ -14,7 +14,7 @@ from conftest import Yard, wait_for
 
 
 class Terminal:
-    """One tmux server of its own, with a shell in it."""
+    """A separate tmux server with a shell."""
 
     def __init__(self, yard: Yard) -> None:
         self.yard = yard
@@ -53,11 +53,11 @@ def terminal(yard: Yard) -> Iterator[Terminal]:
         yield t
     finally:
         t.tmux("kill-server")
-        wait_for(lambda: not yard.processes("tmux"), "tmux ends")
+        wait_for(lambda: not yard.processes("tmux"), "tmux exits")
 
 
 @pytest.mark.smoke
-def test_the_table_shows_what_runs_and_what_is_best(yard: Yard, terminal: Terminal) -> None:
+def test_table_shows_running_trials_and_the_best(yard: Yard, terminal: Terminal) -> None:
     gate = yard.project / "gate"
     terminal.type("run", "--grid", "lr=0.1,0.2,0.3", "--grid", "act=relu,tanh", "--max", "accuracy", "--parallel", 2, "--", "sh", "-c",
                   f"echo {{act}} step=4 accuracy={{lr}}; [ {{lr}} = 0.1 ] || while [ ! -e {gate} ]; do sleep 0.05; done")
@@ -76,7 +76,7 @@ def test_ctrl_c_asks_and_detaches(yard: Yard, terminal: Terminal) -> None:
     terminal.see("running")
     terminal.key("C-c")
     terminal.see(r"Stop the run \(s\), detach and leave it running \(d\), or continue \(c\)\?")
-    assert yard.state() == "running", "asking stops nothing"
+    assert yard.state() == "running", "the question does not stop the run"
     terminal.key("d")
     terminal.see("hopyard attach 1")
     assert yard.state() == "running"
@@ -90,7 +90,7 @@ def test_ctrl_c_asks_and_detaches(yard: Yard, terminal: Terminal) -> None:
     yard.wait_idle()
 
 
-def test_ctrl_c_and_go_on(yard: Yard, terminal: Terminal) -> None:
+def test_ctrl_c_and_continue(yard: Yard, terminal: Terminal) -> None:
     gate = yard.project / "gate"
     terminal.type("run", "--", "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.05; done")
     terminal.see("running")
@@ -102,7 +102,7 @@ def test_ctrl_c_and_go_on(yard: Yard, terminal: Terminal) -> None:
     assert yard.state() == "done"
 
 
-def test_the_terminal_is_left_as_it_was(yard: Yard, terminal: Terminal) -> None:
+def test_terminal_is_restored(yard: Yard, terminal: Terminal) -> None:
     terminal.type("run", "--", "true")
     terminal.see(r"1 of 1 trial")
     terminal.tmux("send-keys", "-l", "stty -a | grep -o -- '-\\?echo\\b'; echo over")
@@ -112,7 +112,7 @@ def test_the_terminal_is_left_as_it_was(yard: Yard, terminal: Terminal) -> None:
     assert terminal.tmux("display-message", "-p", "#{cursor_flag}").strip() == "1", "the cursor is visible"
 
 
-def test_a_hostile_value_cannot_touch_the_terminal(yard: Yard, terminal: Terminal) -> None:
+def test_escape_sequences_in_values_are_not_printed(yard: Yard, terminal: Terminal) -> None:
     title = "\x1b]0;owned\x07\x1b[2J"
     terminal.type("run", "--grid", f"v={title},x", "--max", "m", "--", "sh", "-c", "printf 'm=1\\n'")
     terminal.see(r"2 of 2 trials")
@@ -120,29 +120,29 @@ def test_a_hostile_value_cannot_touch_the_terminal(yard: Yard, terminal: Termina
     assert os.path.exists(yard.logdir())
 
 
-def test_gc_says_what_it_would_do_and_asks(yard: Yard, terminal: Terminal) -> None:
-    """And it leaves alone what other projects have left, unless told otherwise."""
+def test_gc_lists_its_actions_and_asks(yard: Yard, terminal: Terminal) -> None:
+    """And it leaves alone what other projects have left, unless requested."""
     other = yard.project / "other"
     other.mkdir()
     for project, seconds in ((yard.project, 1000), (other, 2000)):
         yard.run("run", "--detach", "--project", project, "--", "sh", "-c", f"setsid sleep {seconds} & wait")
-        wait_for(lambda: yard.processes(f"^sleep {seconds}"), "it runs")
-    for end in (signal.SIGSTOP, signal.SIGKILL):  # nobody is left to clean up
+        wait_for(lambda: yard.processes(f"^sleep {seconds}"), "the trial runs")
+    for end in (signal.SIGSTOP, signal.SIGKILL):  # no process is left to clean up
         for pid in yard.processes(r"hopyard (driver|agent)"):
             os.kill(pid, end)
-    wait_for(lambda: not yard.processes("hopyard"), "they are gone")
+    wait_for(lambda: not yard.processes("hopyard"), "driver and agent are gone")
     (ours,), (theirs,) = yard.processes("^sleep 1000"), yard.processes("^sleep 2000")
 
-    said = yard.run("gc", "--dry-run", "--project", other).stdout
-    assert f"would kill a process that an agent has left behind: process {theirs}\n" in said and f"process {ours}" not in said
-    assert "of other projects not touched: `hopyard gc --all`" in said
+    output = yard.run("gc", "--dry-run", "--project", other).stdout
+    assert f"would kill a process that an agent has left behind: process {theirs}\n" in output and f"process {ours}" not in output
+    assert "of other projects not touched: `hopyard gc --all`" in output
 
     terminal.type("gc", "--project", other)
     screen = terminal.see(r"Continue\? \[y/N\]")
     assert f"would kill a process that an agent has left behind: process {theirs}" in screen
     terminal.key("Enter")
     terminal.see(r"\[y/N\] *\n\$")
-    assert yard.processes("^sleep 2000"), "Enter is no"
+    assert yard.processes("^sleep 2000"), "Enter means no"
     terminal.type("gc", "--project", other)
     terminal.see(r"(?s)Continue\?.*Continue\?")
     terminal.key("y")

@@ -28,27 +28,27 @@ def failing(call):
 """
 
 
-def say(lab: Lab, code: str) -> Any:
-    return lab.say(HEAD + textwrap.dedent(code))
+def evaluate(lab: Lab, code: str) -> Any:
+    return lab.evaluate(HEAD + textwrap.dedent(code))
 
 
-# ---- TensorFlow's ways ----------------------------------------------------------------------------------------
+# ---- TensorFlow's ways to train -------------------------------------------------------------------------------
 
 GANGS = {
     ("mirrored_loop", "mirrored_fit", "by_hvd"): {"workers": 1, "chief": True},
     ("coordinated", "coordinated_fit"): {"workers": 2, "ps": 1, "chief": True},
     ("between_graph", "between_graph_sync", "by_readers", "model_parallel"): {"workers": 2, "ps": 1},
 }
-"""Ways to train, and the nodes that they want: three clusters at once, whose TensorFlows start on all cores."""
+"""Ways to train, and the nodes that they need: three clusters at once, whose TensorFlow processes start on all cores."""
 
 
 def records(request: pytest.FixtureRequest, folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Where they are, and what programs want in their environment to read them."""
+    """Their directory, and the environment that programs need to read them."""
     names = programs.write(folder)
     if request.param == "local":
         return names, {}
     hdfs = request.getfixturevalue("hdfs_cluster")
-    hdfs.mend()
+    hdfs.repair()
     hdfs.shell("-mkdir", "-p", f"/{folder.name}")
     hdfs.shell("-put", *names, f"/{folder.name}")
     return [f"{hdfs.url}/{folder.name}/{Path(name).name}" for name in names], hdfs.env()
@@ -56,12 +56,12 @@ def records(request: pytest.FixtureRequest, folder: Path) -> tuple[list[str], di
 
 @pytest.fixture(scope="module", params=["local", "hdfs"])
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What nodes have found, or the error, by the way to train."""
+    """Results of the nodes, or the error, by way to train."""
     names, env = records(request, tmp_path_factory.mktemp("digits"))
     with yard_in(tmp_path_factory.mktemp("trained")) as yard:
         lab = Lab(yard)
         lab.env |= env
-        said = say(lab, f"""
+        output = evaluate(lab, f"""
             import tfcluster_programs as programs
 
             def results_of(nodes):
@@ -70,16 +70,16 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
                 except hopyard.Error as error:
                     return str(error)
 
-            gangs = [(ways, cluster.run(programs.in_turn, ({names!r}, ways), timeout=180, tensorboard=False, **nodes))
+            gangs = [(ways, cluster.run(programs.one_after_the_other, ({names!r}, ways), timeout=180, tensorboard=False, **nodes))
                      for ways, nodes in {GANGS!r}.items()]
-            say(found=[[ways, results_of(nodes)] for ways, nodes in gangs])
+            emit(found=[[ways, results_of(nodes)] for ways, nodes in gangs])
         """)
-        yield {way: found for ways, found in said["found"] for way in ways}
+        yield {way: found for ways, found in output["found"] for way in ways}
 
 
 @pytest.mark.parametrize("way", [way for ways in GANGS for way in ways])
-def test_it_trains_with_every_record_once_in_every_epoch(trained: dict[str, Any], way: str) -> None:
-    """Of files that nodes read themselves. mirrored_loop is in test_engines_clusters.py, too, on all engines."""
+def test_every_way_trains_with_every_record_once_per_epoch(trained: dict[str, Any], way: str) -> None:
+    """Of files that nodes read themselves. mirrored_loop is also in test_engines_clusters.py, on all engines."""
     found = trained[way]
     assert isinstance(found, dict), found
     nodes = {name: ways[way] for name, ways in found.items()}
@@ -88,9 +88,9 @@ def test_it_trains_with_every_record_once_in_every_epoch(trained: dict[str, Any]
     assert min(accuracy for accuracy, numbers in nodes.values() if numbers) > 0.9
 
 
-def test_a_worker_that_is_done_stays_for_the_others(lab: Lab) -> None:  # noqa: F811
-    """A session begins by asking all servers, and waits for ever for one that is gone."""
-    said = say(lab, """
+def test_finished_worker_waits_for_the_others(lab: Lab) -> None:  # noqa: F811
+    """A session starts by contacting all servers, and waits forever for one that is gone."""
+    output = evaluate(lab, """
         def main_fun(args, ctx):
             import tensorflow as tf
             v1 = tf.compat.v1
@@ -106,16 +106,16 @@ def test_a_worker_that_is_done_stays_for_the_others(lab: Lab) -> None:  # noqa: 
             with tf.Graph().as_default(), tf.device("/job:ps/task:0"), v1.Session(server.target) as session:
                 return int(session.run(tf.constant(40) + 2))
 
-        say(found=cluster.run(main_fun, workers=2, ps=1, tensorboard=False).results())
+        emit(found=cluster.run(main_fun, workers=2, ps=1, tensorboard=False).results())
     """)
-    assert said["found"] == {"worker-0": "done", "worker-1": 42}
+    assert output["found"] == {"worker-0": "done", "worker-1": 42}
 
 
-# ---- a cluster and its end ------------------------------------------------------------------------------------
+# ---- clusters and their end -----------------------------------------------------------------------------------
 
 
-def test_nobody_else_gets_a_port_that_is_held(lab: Lab) -> None:  # noqa: F811
-    said = say(lab, """
+def test_reserved_port_is_not_given_to_others(lab: Lab) -> None:  # noqa: F811
+    output = evaluate(lab, """
         def main_fun(args, ctx):
             import socket
             port = int(ctx.cluster_spec["worker"][0].rpartition(":")[2])
@@ -130,17 +130,17 @@ def test_nobody_else_gets_a_port_that_is_held(lab: Lab) -> None:  # noqa: F811
             ctx.release_port()
             return [before, may_bind(), ctx.tmp_socket]
 
-        say(found=cluster.run(main_fun, tensorboard=False).results())
+        emit(found=cluster.run(main_fun, tensorboard=False).results())
     """)
-    assert said["found"] == {"worker-0": ["Address already in use", True, None]}
+    assert output["found"] == {"worker-0": ["Address already in use", True, None]}
 
 
-def test_what_cannot_be_is_said_at_once(lab: Lab) -> None:  # noqa: F811
-    said = say(lab, """
-        say(errors=[failing(lambda: cluster.run(print, workers=0, ps=2)), failing(lambda: cluster.run(3)),
+def test_invalid_arguments_are_refused_at_once(lab: Lab) -> None:  # noqa: F811
+    output = evaluate(lab, """
+        emit(errors=[failing(lambda: cluster.run(print, workers=0, ps=2)), failing(lambda: cluster.run(3)),
                     failing(lambda: cluster.run(print, workers=1.5)), failing(lambda: cluster.run(print, colour="blue"))])
     """)
-    assert said["errors"] == [
+    assert output["errors"] == [
         ["Error", "a cluster needs a chief or a worker"],
         ["Error", "3 is not a function; main_fun(args, ctx) is required"],
         ["Error", "the number of 'worker' nodes is 1.5; it must be a whole number, 0 or more"],
@@ -148,23 +148,23 @@ def test_what_cannot_be_is_said_at_once(lab: Lab) -> None:  # noqa: F811
     ]
 
 
-def test_one_that_does_not_end_is_stopped_after_its_time(yard: Yard, lab: Lab) -> None:  # noqa: F811
-    said = say(lab, """
+def test_cluster_over_its_timeout_is_stopped(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    output = evaluate(lab, """
         def main_fun(args, ctx):
             import time
             print("up", flush=True)
             time.sleep(3600)
 
         nodes = cluster.run(main_fun, workers=2, tensorboard=False)
-        say(error=failing(lambda: nodes.shutdown(timeout=1)))
+        emit(error=failing(lambda: nodes.shutdown(timeout=1)))
     """)
-    assert said["error"] == ["RunError", "the cluster of run 1 was not done after 1 s; it was stopped"]
+    assert output["error"] == ["RunError", "the cluster of run 1 was not done after 1 s; it was stopped"]
     assert {t["state"] for t in yard.trials()} == {"stopped"}
 
 
-def test_nothing_of_a_cluster_is_left(yard: Yard, lab: Lab) -> None:  # noqa: F811
-    """No process and no port, when a worker has died in the midst of it."""
-    said = say(lab, """
+def test_cluster_leaves_nothing_behind(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    """No process and no port, after a worker has died in the middle."""
+    output = evaluate(lab, """
         def main_fun(args, ctx):
             import signal, time
             open(os.environ["HOPYARD_TRIAL_DIR"] + "/pid", "w").write(str(os.getpid()))
@@ -174,9 +174,9 @@ def test_nothing_of_a_cluster_is_left(yard: Yard, lab: Lab) -> None:  # noqa: F8
             time.sleep(3600)
 
         nodes = cluster.run(main_fun, workers=1, ps=1, chief=True, tensorboard=False)
-        say(error=failing(nodes.shutdown))
+        emit(error=failing(nodes.shutdown))
     """)
-    assert said["error"][0] == "TrialsFailed" and "worker 0 on " in said["error"][1]
+    assert output["error"][0] == "TrialsFailed" and "worker 0 on " in output["error"][1]
     processes = [int(path.read_text()) for path in Path(yard.logdir()).glob("node=*/pid")]
     assert len(processes) >= 1
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in processes), "the nodes are gone")
@@ -197,49 +197,49 @@ def main_fun(args, ctx):
 
 def error_of(args):
     nodes = cluster.run(main_fun, args, workers=2, ps=1, tensorboard=False)
-    return failing(lambda: nodes.shutdown(timeout=60))  # after which it says something else
+    return failing(lambda: nodes.shutdown(timeout=60))  # later calls raise another error
 """
 
 
-def test_a_node_that_never_starts_is_told_by_its_role_and_host(yard: Yard, lab: Lab) -> None:  # noqa: F811
-    """Those that wait for it go at once: whether it cannot be made from its pickle, or ends before it has joined."""
-    said = say(lab, STARTS + """
-say(errors=[error_of(Late("import nowhere_to_be_found")), error_of(Late("raise ValueError('rotten')")),
+def test_node_that_never_starts_is_reported_with_role_and_host(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    """Waiting nodes are stopped at once: if it cannot be unpickled, or exits before it has joined."""
+    output = evaluate(lab, STARTS + """
+emit(errors=[error_of(Late("import nowhere_to_be_found")), error_of(Late("raise ValueError('rotten')")),
             error_of(Late("os._exit(3)")), error_of(Late("os.kill(os.getpid(), signal.SIGKILL)"))])
 """)
     host = os.uname().nodename
-    for (kind, text), end in zip(said["errors"], ["No module named", "ValueError: rotten", "status 3", "signal 9"]):
+    for (kind, text), end in zip(output["errors"], ["No module named", "ValueError: rotten", "status 3", "signal 9"]):
         assert kind == "TrialsFailed" and f"worker 1 on {host}" in text.splitlines()[0] and end in text, text
-    for text in [text for _, text in said["errors"][:2]]:
+    for text in [text for _, text in output["errors"][:2]]:
         assert "Traceback (most recent call last)" in text
     for run in range(1, 5):
         assert {t["state"] for t in yard.trials(run)} == {"failed", "stopped"}
 
 
-def test_a_python_that_cannot_start_is_told_by_role_and_host(yard: Yard, lab: Lab) -> None:  # noqa: F811
-    """Or at once, where there is none."""
+def test_python_that_cannot_start_is_reported_with_role_and_host(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    """Or at once, if the file does not exist."""
     ends = yard.script("ends", "echo no such library >&2; exit 7")
     bad = yard.script("bad", "")
     bad.write_text("#!/nowhere/python\n")
-    said = say(lab, STARTS + f"""
+    output = evaluate(lab, STARTS + f"""
 errors = []
 for sys.executable in ("/nowhere/python", "{bad}", "{ends}"):
     errors.append(failing(lambda: cluster.run(main_fun)) if "nowhere" in sys.executable else error_of(None))
-say(errors=errors)
+emit(errors=errors)
 """)
-    none, *others = said["errors"]
+    none, *others = output["errors"]
     assert none[1].startswith("program '/nowhere/python' does not exist")
     for (kind, text), end in zip(others, [f"cannot start '{bad}'", "status 7"]):
         assert kind == "TrialsFailed" and f" 0 on {os.uname().nodename}" in text.splitlines()[0] and end in text, text
 
 
-def test_the_program_shows_nodes_by_name(yard: Yard, lab: Lab) -> None:  # noqa: F811
-    say(lab, """
+def test_program_shows_nodes_by_name(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    evaluate(lab, """
         def main_fun(args, ctx):
             print("I am", ctx.job_name, ctx.task_index)
 
         cluster.run(main_fun, workers=2, chief=True, name="named", tensorboard=False).shutdown()
-        say(done=True)
+        emit(done=True)
     """)
     shown = yard.run("show", "named").stdout
     assert "1 chief, 2 worker" in shown and "worker-1" in shown and "chief-0" in shown
@@ -247,9 +247,9 @@ def test_the_program_shows_nodes_by_name(yard: Yard, lab: Lab) -> None:  # noqa:
     assert yard.run("logs", "node=chief-0").stdout == "I am chief 0\n"
 
 
-def test_one_that_was_fed_is_not_gone_on_with(yard: Yard, lab: Lab) -> None:  # noqa: F811
-    """Rows of any iterable; what main_fun raises while it is fed; and nobody has the rows for a second time."""
-    said = say(lab, """
+def test_fed_cluster_cannot_be_resumed(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    """Rows of any iterable; exceptions of main_fun during the feed; and rows cannot be fed a second time."""
+    output = evaluate(lab, """
         def main_fun(args, ctx):
             feed = ctx.get_data_feed()
             rows = feed.next_batch(100)
@@ -263,17 +263,17 @@ def test_one_that_was_fed_is_not_gone_on_with(yard: Yard, lab: Lab) -> None:  # 
         nodes.train(range(1000), num_epochs=2)
         nodes.shutdown()
         broken = cluster.run(main_fun, "fails", workers=1, feed=True, tensorboard=False)
-        error = failing(lambda: broken.train(iter(lambda: 7, None)))  # without end
-        say(found=nodes.results(), error=error, unfed=failing(lambda: cluster.run(main_fun, tensorboard=False).train([1])))
+        error = failing(lambda: broken.train(iter(lambda: 7, None)))  # endless
+        emit(found=nodes.results(), error=error, unfed=failing(lambda: cluster.run(main_fun, tensorboard=False).train([1])))
     """)
-    assert sorted(said["found"]["worker-0"] + said["found"]["worker-1"]) == sorted([*range(1000), *range(1000)])
-    assert said["error"][0] == "TrialsFailed" and said["error"][1].rstrip().endswith("ValueError: row 7")
-    assert "this cluster is not fed" in said["unfed"][1]
+    assert sorted(output["found"]["worker-0"] + output["found"]["worker-1"]) == sorted([*range(1000), *range(1000)])
+    assert output["error"][0] == "TrialsFailed" and output["error"][1].rstrip().endswith("ValueError: row 7")
+    assert "this cluster is not fed" in output["unfed"][1]
     assert "run 2 cannot be resumed: the rows that were fed to its nodes" in yard.run("resume", "2", rc=2).stderr
 
 
-def test_a_worker_that_never_reads_ends_the_feed(lab: Lab) -> None:  # noqa: F811
-    said = say(lab, """
+def test_worker_that_never_reads_ends_the_feed(lab: Lab) -> None:  # noqa: F811
+    output = evaluate(lab, """
         def idle(args, ctx):
             while not os.path.exists("gate"):
                 time.sleep(0.05)
@@ -285,15 +285,15 @@ def test_a_worker_that_never_reads_ends_the_feed(lab: Lab) -> None:  # noqa: F81
         took = time.monotonic() - began
         open("gate", "w").close()
         nodes.shutdown()
-        say(error=error, took=took)
+        emit(error=error, took=took)
     """)
-    assert said["error"][0] == "FeedTimeout" and said["error"][1].startswith("a node of run 1 took no rows for 1 s (feed_timeout)")
-    assert said["took"] < 5, "it does not wait for the node's end besides"
+    assert output["error"][0] == "FeedTimeout" and output["error"][1].startswith("a node of run 1 took no rows for 1 s (feed_timeout)")
+    assert output["took"] < 5, "it does not also wait for the end of the node"
 
 
-def test_digits_that_are_fed_train_a_model(lab: Lab) -> None:  # noqa: F811
-    """Rows of a list and of a tf.data.Dataset, taken as a tf.data.Dataset; then a result for each row."""
-    said = say(lab, """
+def test_model_trains_on_fed_digits(lab: Lab) -> None:  # noqa: F811
+    """Rows of a list and of a tf.data.Dataset, read as a tf.data.Dataset; then a result for each row."""
+    output = evaluate(lab, """
         import numpy as np
         import tensorflow as tf
         import tfcluster_programs as programs
@@ -314,19 +314,19 @@ def test_digits_that_are_fed_train_a_model(lab: Lab) -> None:  # noqa: F811
 
         features, labels = programs.digits()
         rows = [(x.tolist(), int(y)) for x, y in zip(features, labels)]
-        steps = 8 * len(rows) // 24  # all of them: who feeds waits until they are taken
+        steps = 8 * len(rows) // 24  # all of them: the feeder waits until they are taken
         nodes = cluster.run(main_fun, steps, workers=1, feed=True, tensorboard=False)
         nodes.train(rows, num_epochs=4)
         nodes.train(tf.data.Dataset.from_tensor_slices((features, labels)), num_epochs=4)
         found = list(nodes.inference([row[0] for row in rows], qname="asked"))
         nodes.shutdown()
-        say(count=len(found), accuracy=float(np.mean(np.array(found) == labels)))
+        emit(count=len(found), accuracy=float(np.mean(np.array(found) == labels)))
     """)
-    assert said["count"] == 1797 and said["accuracy"] > 0.9, said
+    assert output["count"] == 1797 and output["accuracy"] > 0.9, output
 
 
-def test_nodes_end_when_who_feeds_them_is_gone(yard: Yard, lab: Lab) -> None:  # noqa: F811
-    """They would wait for rows for ever."""
+def test_nodes_exit_if_their_feeder_is_gone(yard: Yard, lab: Lab) -> None:  # noqa: F811
+    """They would wait for rows forever."""
     program = lab.start(HEAD + textwrap.dedent("""
         def main_fun(args, ctx):
             feed = ctx.get_data_feed()
@@ -348,9 +348,9 @@ def test_nodes_end_when_who_feeds_them_is_gone(yard: Yard, lab: Lab) -> None:  #
     assert "the program that fed the nodes has disconnected" in notes
 
 
-def test_tensorboard_shows_what_nodes_write(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
-    """The folder that was given, or the run's own."""
-    said = say(lab, f"""
+def test_tensorboard_shows_events_of_nodes(lab: Lab, tmp_path: Path) -> None:  # noqa: F811
+    """The given directory, or that of the run."""
+    output = evaluate(lab, f"""
         import json, urllib.request
         import hopyard.compat
         from pyspark import SparkConf, SparkContext
@@ -387,19 +387,19 @@ def test_tensorboard_shows_what_nodes_write(lab: Lab, tmp_path: Path) -> None:  
         shown = dict(given=tags(given), own=tags(own), different=given.tensorboard_url() != own.tensorboard_url())
         for nodes in (given, own):
             nodes.shutdown()
-        say(**shown, up=[is_up(given), is_up(own)])
+        emit(**shown, up=[is_up(given), is_up(own)])
         sc.stop()
     """)
-    assert said["given"] == ["loss of worker"] and "loss of worker" in said["own"] and said["different"]
-    assert said["up"] == [False, False], "it ends with shutdown"
+    assert output["given"] == ["loss of worker"] and "loss of worker" in output["own"] and output["different"]
+    assert output["up"] == [False, False], "TensorBoard exits in shutdown"
 
 
 # ---- TensorFlowOnSpark ----------------------------------------------------------------------------------------
 
 
 def test_tensorflowonspark_programs_run(lab: Lab) -> None:  # noqa: F811
-    """On a SparkContext of this machine; what is wrong with the arguments is said before anything is started."""
-    said = say(lab, """
+    """On a SparkContext of this machine; invalid arguments are reported before the start."""
+    output = evaluate(lab, """
         import hopyard.compat
         from pyspark import SparkConf, SparkContext
         from tensorflowonspark import TFCluster, TFNode
@@ -417,7 +417,7 @@ def test_tensorflowonspark_programs_run(lab: Lab) -> None:  # noqa: F811
         nodes.shutdown()
         holding = TFCluster.run(sc, main_fun, None, 1, tensorboard=False, release_port=False)
         import tensorflowonspark
-        say(found=nodes.cluster.results(), id=nodes.cluster_id, url=nodes.tensorboard_url(), version=tensorflowonspark.__version__,
+        emit(found=nodes.cluster.results(), id=nodes.cluster_id, url=nodes.tensorboard_url(), version=tensorflowonspark.__version__,
             info=[{**node, "authkey": node["authkey"].decode()} for node in nodes.cluster_info],
             holds=holding.cluster.results()["worker-0"][7],
             errors=[failing(lambda: TFCluster.run(sc, main_fun, {}, 2, num_ps=2)),
@@ -425,17 +425,17 @@ def test_tensorflowonspark_programs_run(lab: Lab) -> None:  # noqa: F811
                     failing(lambda: TFNode.next_batch(None, 3))])
         sc.stop()
     """)
-    found = said["found"]
-    assert list(found) == ["chief-0", "worker-0", "worker-1"] and said["url"] is None
+    found = output["found"]
+    assert list(found) == ["chief-0", "worker-0", "worker-1"] and output["url"] is None
     args, job, default, absolute, relative, named, folder, holds, spec, socket = found["worker-1"]
-    assert args == {"a": 1} and job == "worker" and default == "file://" and said["version"] == "2.2.5"
-    assert not holds and said["holds"] and socket is None, "ctx.tmp_socket is there with release_port=False only"
-    info = said["info"]
+    assert args == {"a": 1} and job == "worker" and default == "file://" and output["version"] == "2.2.5"
+    assert not holds and output["holds"] and socket is None, "ctx.tmp_socket exists only with release_port=False"
+    info = output["info"]
     assert [(n["executor_id"], n["job_name"], n["task_index"]) for n in info] == [(0, "chief", 0), (1, "worker", 0), (2, "worker", 1)]
     assert [f"{n['host']}:{n['port']}" for n in info] == spec["chief"] + spec["worker"]
     assert set(info[0]) == {"executor_id", "job_name", "task_index", "host", "port", "tb_pid", "tb_port", "addr", "authkey"}
     assert absolute == "file:///data/x" and relative == f"file://{folder}/y" and named == "hdfs://n/z"
-    few, boss, gone = said["errors"]
+    few, boss, gone = output["errors"]
     assert few[1] == "2 executors are too few for 2 parameter servers and a worker"
     assert boss[1] == "master_node must be 'chief' or 'master', not 'boss'"
     assert "TFNode.DataFeed(mgr).next_batch(batch_size)" in gone[1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of TensorFlowOnSpark (tests/e2e/tfos), started by spark-submit as their users start them."""
+"""Programs of TensorFlowOnSpark (tests/e2e/tfos), started with spark-submit as by their users."""
 from __future__ import annotations
 
 import json
@@ -16,8 +16,8 @@ from test_experiment import Lab
 PROGRAMS = Path(__file__).absolute().parent / "tfos"
 
 
-def without_sparks(said: str) -> str:
-    return "".join(line for line in said.splitlines(keepends=True) if " INFO " not in line)
+def without_spark_lines(output: str) -> str:
+    return "".join(line for line in output.splitlines(keepends=True) if " INFO " not in line)
 
 
 class Submit:
@@ -39,9 +39,9 @@ class Submit:
 
     def run(self, program: str, *args: str, rc: int = 0, **env: str) -> str:
         process = self.start(program, *args, **env)
-        said, _ = process.communicate(timeout=240)
-        assert process.returncode == rc, f"{said[-4000:]}\n{self.yard.driver_log()}"
-        return without_sparks(said)
+        output, _ = process.communicate(timeout=240)
+        assert process.returncode == rc, f"{output[-4000:]}\n{self.yard.driver_log()}"
+        return without_spark_lines(output)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def submit(yard: Yard, digits: Path) -> Submit:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Iterator[Submit]:
-    """Where the pipeline has been trained by two nodes, and its model has predicted."""
+    """The directory in which two nodes have trained the pipeline, and its model has predicted."""
     with yard_in(tmp_path_factory.mktemp("trained")) as yard:
         submit = Submit(yard, digits)
         submit.run("digits_pipeline.py", "--cluster_size", "2", "--batch_size", "32", TF_USE_LEGACY_KERAS="1")
@@ -76,8 +76,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Iterator[
         yield submit
 
 
-def test_a_pipeline_leaves_a_model_that_predicts(trained: Submit) -> None:
-    """TFEstimator's nodes are a chief and workers where nobody says it, and the chief exports; rows are Rows."""
+def test_pipeline_exports_a_model_that_predicts(trained: Submit) -> None:
+    """By default TFEstimator's nodes are a chief and workers, and the chief exports; rows are Rows."""
     project = trained.yard.project
     assert (project / "digits_export/saved_model.pb").exists()
     found = [json.loads(line)["argmax"] for line in lines(project / "predictions")]
@@ -86,18 +86,18 @@ def test_a_pipeline_leaves_a_model_that_predicts(trained: Submit) -> None:
     assert sorted(t["params"]["node"] for t in trained.yard.trials(1)) == ["chief-0", "worker-0"]
 
 
-def test_nodes_that_are_fed_train_a_model(submit: Submit) -> None:
+def test_fed_nodes_train_a_model(submit: Submit) -> None:
     submit.run("digits_spark.py", "--cluster_size", "2", TF_USE_LEGACY_KERAS="1")
     assert (submit.yard.project / "digits_export/saved_model.pb").exists()
 
 
-def test_keras_3_under_a_strategy_of_several_workers_is_explained_once(submit: Submit) -> None:
-    """And not by a page of PerReplica values."""
-    said = submit.run("digits_spark.py", "--cluster_size", "2", rc=1)
-    told = "Keras 3 cannot fit() under MultiWorkerMirroredStrategy on several workers: set TF_USE_LEGACY_KERAS=1"
-    assert said.count(told) == 2, f"in a sentence, and in the traceback below it: {said}"
-    assert "docs/tensorflowonspark.md" in said and "PerReplica" not in said and " ERROR " not in said, said
-    assert "resume" not in said, "rows were fed: it cannot be resumed"
+def test_keras_3_with_several_workers_is_refused_with_one_message(submit: Submit) -> None:
+    """And not with a page of PerReplica values."""
+    output = submit.run("digits_spark.py", "--cluster_size", "2", rc=1)
+    message = "Keras 3 cannot fit() under MultiWorkerMirroredStrategy on several workers: set TF_USE_LEGACY_KERAS=1"
+    assert output.count(message) == 2, f"in the message, and in its traceback: {output}"
+    assert "docs/tensorflowonspark.md" in output and "PerReplica" not in output and " ERROR " not in output, output
+    assert "resume" not in output, "rows were fed: it cannot be resumed"
 
 
 # ---- a stream --------------------------------------------------------------------------------------------------
@@ -111,14 +111,14 @@ def stream(submit: Submit, tmp_path: Path) -> Submit:
     return submit
 
 
-def arrive(folder: Path, name: str, text: str) -> None:
-    """A file that Spark sees when it is whole."""
+def add_file(folder: Path, name: str, text: str) -> None:
+    """A file that Spark sees only when it is complete."""
     (folder / f".{name}").write_text(text)
     (folder / f".{name}").rename(folder / name)
 
 
-def test_what_arrives_in_a_folder_is_fed(stream: Submit, digits: Path) -> None:
-    """Until somebody says that no more is wanted."""
+def test_new_files_in_a_directory_are_fed(stream: Submit, digits: Path) -> None:
+    """Until the end is requested."""
     program = stream.start("digits_streaming.py", "--cluster_size", "2", "--interval", "1", "--batch_size", "10")
     model = stream.yard.project / "digits_model"
     text = "".join((digits / "part-0").read_text().splitlines(keepends=True)[:400])
@@ -129,22 +129,22 @@ def test_what_arrives_in_a_folder_is_fed(stream: Submit, digits: Path) -> None:
 
     try:
         wait_for((model / "streams").exists, "the stream runs")
-        arrive(stream.digits, "first", text)
-        wait_for(lambda: len(found()) > len(labels) - 2 * 10, "rows are fed, but for those of a batch that is not full")
+        add_file(stream.digits, "first", text)
+        wait_for(lambda: len(found()) > len(labels) - 2 * 10, "all rows are fed, except those of an incomplete batch")
         stream.yard.run("stop", "--feed", "1")
-        said, _ = program.communicate(timeout=120)
+        output, _ = program.communicate(timeout=120)
     finally:
         program.kill()
-    assert program.returncode == 0 and found() == labels, said[-4000:]
+    assert program.returncode == 0 and found() == labels, output[-4000:]
 
 
-def test_a_node_that_fails_under_a_stream_is_told_at_once(stream: Submit) -> None:
-    """Though no batch comes for an hour."""
+def test_failed_node_of_a_stream_is_reported_at_once(stream: Submit) -> None:
+    """Although the next batch comes in an hour."""
     program = stream.start("digits_streaming.py", "--cluster_size", "2", "--interval", "3600", "--fail")
     try:
-        said, _ = program.communicate(timeout=120)
+        output, _ = program.communicate(timeout=120)
     finally:
         program.kill()
-    assert program.returncode == 1, said[-4000:]
-    assert said.count("ValueError: the model does not converge") == 2, "in a sentence, and in the traceback below it"
-    assert "resume" not in said and said.count("Traceback") == 2, said[-4000:]
+    assert program.returncode == 1, output[-4000:]
+    assert output.count("ValueError: the model does not converge") == 2, "in the message, and in its traceback"
+    assert "resume" not in output and output.count("Traceback") == 2, output[-4000:]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFRecords in Spark: what TensorFlow wrote is read, and what is written TensorFlow reads, whole or not at all.
+"""TFRecords in Spark: Spark reads what TensorFlow wrote, and TensorFlow reads what Spark wrote, completely or not at all.
 
-One session serves all of it, on executors whose Python has no hopyard.
+One session serves all tests, on executors whose Python has no hopyard.
 """
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hdfs import Hdfs
 from house import Notebook, houses
-from spark import mend
+from spark import repair
 
 TOOLS = """
 import glob, re, hopyard.tfrecord as tfrecord, pyarrow as pa, tensorflow as tf
@@ -61,7 +61,7 @@ tfrecord.register(spark)
 
 
 def bare_python(folder: Path) -> str:
-    """Ours, with all that is installed but hopyard."""
+    """Ours, with all installed packages except hopyard."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     [libraries] = folder.glob("lib/python3*/site-packages")
     for path in Path(sysconfig.get_path("purelib")).iterdir():
@@ -72,29 +72,29 @@ def bare_python(folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def notebook(spark_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
-    mend("spark", spark_cluster)
+    repair("spark", spark_cluster)
     folder = tmp_path_factory.mktemp("tfrecord")
     env = {**spark_cluster["spark_env"], "PYSPARK_PYTHON": bare_python(folder / "bare")}
     for house in houses({**spark_cluster, "spark_env": env}, "spark", folder):
-        house.notebook.say(TOOLS)
+        house.notebook.evaluate(TOOLS)
         yield house.notebook
 
 
-def test_executors_that_have_none_get_the_sessions_hopyard(notebook: Notebook, spark_cluster: dict[str, Any],
+def test_executors_without_hopyard_get_that_of_the_session(notebook: Notebook, spark_cluster: dict[str, Any],
                                                            tmp_path: Path) -> None:
-    said = notebook.say(f"""
+    output = notebook.evaluate(f"""
         import importlib.util
         installed = sc.parallelize(range(8), 8).map(lambda _: importlib.util.find_spec("hopyard") is not None)
         spark.range(100).repartition(8).write.format("tfrecord").mode("append").save("{tmp_path}/out")
-        say(installed=installed.collect(), rows=read("{tmp_path}/out").count(), app=sc.applicationId)
+        emit(installed=installed.collect(), rows=read("{tmp_path}/out").count(), app=sc.applicationId)
     """)
-    assert not any(said["installed"]) and said["rows"] == 100
-    assert list((spark_cluster["state"] / "spark").glob(f"worker*/{said['app']}/*/.hopyard-*/site/hopyard/__init__.py"))
+    assert not any(output["installed"]) and output["rows"] == 100
+    assert list((spark_cluster["state"] / "spark").glob(f"worker*/{output['app']}/*/.hopyard-*/site/hopyard/__init__.py"))
 
 
-def test_what_tensorflow_wrote_is_read(notebook: Notebook, tmp_path: Path) -> None:
-    """Several files, compressed and not; features that are missing; what is hidden is passed over."""
-    said = notebook.say(f"""
+def test_files_of_tensorflow_are_read(notebook: Notebook, tmp_path: Path) -> None:
+    """Several files, compressed and not; missing features; hidden files are skipped."""
+    output = notebook.evaluate(f"""
         path = "{tmp_path}"
         def of(n):
             rare = {{"rare": feature(n)}} if n % 2 else {{}}
@@ -107,20 +107,20 @@ def test_what_tensorflow_wrote_is_read(notebook: Notebook, tmp_path: Path) -> No
             write(f"{{path}}/{{name}}", [example(n=feature(1 << 40))])
         df = read(path)
         found = sorted(df.collect(), key=lambda row: abs(row.n))
-        say(schema=df.dtypes, partitions=df.rdd.getNumPartitions(), whole=found == [
+        emit(schema=df.dtypes, partitions=df.rdd.getNumPartitions(), whole=found == [
             *[Row(n=n, rare=n if n % 2 else None, raw=bytearray([255, n]), s="row", x=[n / 4, -1.0]) for n in range(5)],
             Row(n=5, rare=None, raw=None, s=None, x=[1.5]), Row(n=-6, rare=None, raw=None, s=None, x=[])],
             some=[read(p).count() for p in (path + "/b.gz", path + "/[ab]*", [path + "/c", path + "/a.tfrecord"])],
             typed=list(tfrecord.load(spark, path + "/b.gz", "n smallint, x array<double>, z string").first()))
     """)
     types = {"n": "bigint", "rare": "bigint", "raw": "binary", "s": "string", "x": "array<float>"}
-    assert said["schema"] == [list(pair) for pair in types.items()]
-    assert said["partitions"] == 3 and said["whole"] and said["some"] == [1, 6, 6]
-    assert said["typed"] == [5, [1.5], None]
+    assert output["schema"] == [list(pair) for pair in types.items()]
+    assert output["partitions"] == 3 and output["whole"] and output["some"] == [1, 6, 6]
+    assert output["typed"] == [5, [1.5], None]
 
 
-def test_what_is_written_tensorflow_reads(notebook: Notebook, tmp_path: Path) -> None:
-    said = notebook.say(f"""
+def test_tensorflow_reads_written_files(notebook: Notebook, tmp_path: Path) -> None:
+    output = notebook.evaluate(f"""
         from decimal import Decimal
         types = ("y tinyint, h smallint, i int, l bigint, t boolean, f float, d double, e decimal(8,2), s string, "
                  "b binary, al array<bigint>, ad array<double>, ab array<boolean>, at array<string>, ay array<binary>")
@@ -139,13 +139,13 @@ def test_what_is_written_tensorflow_reads(notebook: Notebook, tmp_path: Path) ->
             assert second == example() and third.features.feature["al"].WhichOneof("kind") == "int64_list"
             again = spark.read.format("tfrecord").schema(df.schema).load(folder)
             assert rows(again) == rows(df), rows(again)
-        say(names=[names(f"{tmp_path}/out{{n}}") for n in ("", "GZIP", "ZLIB")])
+        emit(names=[names(f"{tmp_path}/out{{n}}") for n in ("", "GZIP", "ZLIB")])
     """)
-    assert said["names"] == [["_SUCCESS", f"part.tfrecord{ending}"] for ending in ("", ".gz", ".zlib")]
+    assert output["names"] == [["_SUCCESS", f"part.tfrecord{ending}"] for ending in ("", ".gz", ".zlib")]
 
 
 def test_sequence_examples_and_bare_records(notebook: Notebook, tmp_path: Path) -> None:
-    said = notebook.say(f"""
+    output = notebook.evaluate(f"""
         types = "n bigint, c array<string>, q array<array<bigint>>, w array<array<string>>"
         given = [(1, ["a"], [[1, 2], [], [3]], [["x"], ["y", "z"]]), (2, None, None, [])]
         df = spark.createDataFrame(given, types).coalesce(1)
@@ -161,17 +161,17 @@ def test_sequence_examples_and_bare_records(notebook: Notebook, tmp_path: Path) 
         again = tfrecord.load(spark, "{tmp_path}/s", df.schema, recordType="SequenceExample")
         bare = read("{tmp_path}/s", recordType="ByteArray")
         tfrecord.save(bare, "{tmp_path}/b", recordType="ByteArray")
-        say(same=rows(again) == rows(df), types=inferred.dtypes, bare=bare.dtypes,
+        emit(same=rows(again) == rows(df), types=inferred.dtypes, bare=bare.dtypes,
             copied=of_tensorflow("{tmp_path}/b", message=tf.train.SequenceExample)
                    == of_tensorflow("{tmp_path}/s", message=tf.train.SequenceExample))
     """)
-    assert said["same"] and said["copied"] and said["bare"] == [["byteArray", "binary"]]
+    assert output["same"] and output["copied"] and output["bare"] == [["byteArray", "binary"]]
     types = {"c": "string", "n": "bigint", "q": "array<array<bigint>>", "w": "array<array<string>>"}
-    assert said["types"] == [list(pair) for pair in types.items()]
+    assert output["types"] == [list(pair) for pair in types.items()]
 
 
 def test_modes(notebook: Notebook, tmp_path: Path) -> None:
-    said = notebook.say(f"""
+    output = notebook.evaluate(f"""
         path = "{tmp_path}/out"
         df = spark.range(10).coalesce(2)
         tfrecord.save(df, path)
@@ -180,16 +180,16 @@ def test_modes(notebook: Notebook, tmp_path: Path) -> None:
         counts = [read(path).count()]
         df.write.format("tfrecord").mode("append").save(path)
         counts.append(read(path).count())
-        read(path).limit(3).write.format("tfrecord").mode("overwrite").save(path)  # what it reads itself
-        say(counts=[*counts, read(path).count()], error=error, names=names(path))
+        read(path).limit(3).write.format("tfrecord").mode("overwrite").save(path)  # overwrites the files that it reads
+        emit(counts=[*counts, read(path).count()], error=error, names=names(path))
     """)
-    assert said["counts"] == [10, 20, 3] and said["names"] == ["_SUCCESS", "part.tfrecord"]
-    assert said["error"].startswith(f"{tmp_path}/out already exists; mode='overwrite' replaces it")
+    assert output["counts"] == [10, 20, 3] and output["names"] == ["_SUCCESS", "part.tfrecord"]
+    assert output["error"].startswith(f"{tmp_path}/out already exists; mode='overwrite' replaces it")
 
 
-def test_folders_are_columns(notebook: Notebook, tmp_path: Path) -> None:
-    """Written by partition_by, and read again, in Spark's own layout: Spark's reader finds the same."""
-    said = notebook.say(f"""
+def test_partition_directories_are_columns(notebook: Notebook, tmp_path: Path) -> None:
+    """Written with partition_by, and read again, in Spark's own layout: Spark's reader finds the same."""
+    output = notebook.evaluate(f"""
         path = "{tmp_path}/out"
         df = spark.range(0, 60, 1, 3).selectExpr("id", "id % 3 as p", "if(id % 2 = 0, 'a/b c', null) as q")
         tfrecord.save(df, path, partition_by=["p", "q"])
@@ -201,47 +201,47 @@ def test_folders_are_columns(notebook: Notebook, tmp_path: Path) -> None:
         alike = folders(path) == folders("{tmp_path}/parquet") and len(folders(path)) == 6
         typed = tfrecord.load(spark, path, "p string, id int").where("p = '2'").count()
         tfrecord.save(df.where("id = 0"), path, "overwrite", partition_by="p")
-        say(whole=whole, types=found.dtypes, files=len(files), alike=alike,
+        emit(whole=whole, types=found.dtypes, files=len(files), alike=alike,
             typed=typed, under=rows(read(path + "/p=0"))[0].asDict(), left=len(glob.glob(path + "/**/part-*", recursive=True)),
             gone=failing(lambda: tfrecord.save(df, path + "2", partition_by="r")),
             all=failing(lambda: tfrecord.save(df, path + "2", partition_by=["id", "p", "q"])))
     """)
-    assert said["whole"] and said["types"] == [["id", "bigint"], ["p", "int"], ["q", "string"]] and said["alike"]
-    assert said["files"] == 18, "one for each folder and task"
-    assert said["typed"] == 20 and said["left"] == 1 and "p" not in said["under"]
-    assert said["gone"] == "there is no column 'r' to partition by (columns: id, p, q)"
-    assert said["all"] == "cannot partition by all columns: none is left for the records"
+    assert output["whole"] and output["types"] == [["id", "bigint"], ["p", "int"], ["q", "string"]] and output["alike"]
+    assert output["files"] == 18, "one for each directory and task"
+    assert output["typed"] == 20 and output["left"] == 1 and "p" not in output["under"]
+    assert output["gone"] == "there is no column 'r' to partition by (columns: id, p, q)"
+    assert output["all"] == "cannot partition by all columns: none is left for the records"
 
 
-def test_folders_that_differ_are_told(notebook: Notebook, tmp_path: Path) -> None:
-    said = notebook.say(f"""
+def test_inconsistent_partition_directories_are_reported(notebook: Notebook, tmp_path: Path) -> None:
+    output = notebook.evaluate(f"""
         for folder in ("p=0", "p=x/q=1"):
             os.makedirs("{tmp_path}/out/" + folder)
             write("{tmp_path}/out/" + folder + "/f", [example(n=feature(1))])
-        say(error=failing(lambda: read("{tmp_path}/out")),
+        emit(error=failing(lambda: read("{tmp_path}/out")),
             type=failing(lambda: tfrecord.load(spark, "{tmp_path}/out/p=x", "n bigint, q date").collect()))
     """)
-    assert f"the directories of {tmp_path}/out/p=0/f have the columns 'p', but those of {tmp_path}/out/p=x/q=1/f have 'p', 'q'" in said["error"]
-    assert "'1' in 'q=1' is not valid for a column of type date32" in said["type"]
+    assert f"the directories of {tmp_path}/out/p=0/f have the columns 'p', but those of {tmp_path}/out/p=x/q=1/f have 'p', 'q'" in output["error"]
+    assert "'1' in 'q=1' is not valid for a column of type date32" in output["type"]
 
 
-def test_only_the_columns_that_are_wanted_are_read(notebook: Notebook, tmp_path: Path) -> None:
-    """One that does not fit its type is not looked at."""
-    said = notebook.say(f"""
+def test_only_selected_columns_are_read(notebook: Notebook, tmp_path: Path) -> None:
+    """A column that does not fit its type is not parsed."""
+    output = notebook.evaluate(f"""
         write("{tmp_path}/f", [example(a=feature(1), b=feature(b"x")), example(a=feature(2), b=feature(b"\\xff"))])
         given = "a bigint, b string"
         few = tfrecord.load(spark, "{tmp_path}/f", given, columns=["a"])
-        say(few=[row.a for row in rows(few)], types=few.dtypes, inferred=tfrecord.load(spark, "{tmp_path}/f", columns=["b", "a"]).dtypes,
+        emit(few=[row.a for row in rows(few)], types=few.dtypes, inferred=tfrecord.load(spark, "{tmp_path}/f", columns=["b", "a"]).dtypes,
             all=failing(lambda: tfrecord.load(spark, "{tmp_path}/f", given).collect()),
             none=failing(lambda: tfrecord.load(spark, "{tmp_path}/f", columns=["c"])))
     """)
-    assert said["few"] == [1, 2] and said["types"] == [["a", "bigint"]] and said["inferred"] == [["b", "binary"], ["a", "bigint"]]
-    assert "Invalid UTF8" in said["all"] and said["none"] == "there is no column 'c' (columns: a, b)"
+    assert output["few"] == [1, 2] and output["types"] == [["a", "bigint"]] and output["inferred"] == [["b", "binary"], ["a", "bigint"]]
+    assert "Invalid UTF8" in output["all"] and output["none"] == "there is no column 'c' (columns: a, b)"
 
 
-def test_what_would_be_lost_is_refused(notebook: Notebook, tmp_path: Path) -> None:
+def test_lossy_conversions_are_refused(notebook: Notebook, tmp_path: Path) -> None:
     """Feature lists, which an Example does not have, and doubles beyond a float."""
-    said = notebook.say(f"""
+    output = notebook.evaluate(f"""
         lists = tf.train.FeatureLists(feature_list={{"q": tf.train.FeatureList(feature=[feature(1, 2)])}})
         context = tf.train.Features(feature={{"n": feature(1)}})
         write("{tmp_path}/s", [tf.train.SequenceExample(context=context, feature_lists=lists)])
@@ -249,16 +249,16 @@ def test_what_would_be_lost_is_refused(notebook: Notebook, tmp_path: Path) -> No
             return failing(lambda: tfrecord.save(spark.sql("SELECT " + value + " AS a"), "{tmp_path}/x"))
         large = [save("1e300D"), save("array(1D, -1e39D)")]
         infinite = save("array(double('Infinity'), double('NaN'), -3e38D, 1e-300D)")
-        say(inferred=failing(lambda: read("{tmp_path}/s")),
+        emit(inferred=failing(lambda: read("{tmp_path}/s")),
             given=failing(lambda: tfrecord.load(spark, "{tmp_path}/s", "n bigint").collect()),
             large=large, infinite=infinite,
             kept=repr(list(read("{tmp_path}/x").first().a)))
     """)
-    for text in (said["inferred"], said["given"]):
+    for text in (output["inferred"], output["given"]):
         assert "the record has feature lists: it is a tf.SequenceExample, not a tf.Example; read it with the option" in text
-    assert "the column 'a' contains 1e+300, but the floats of a feature end at 3.4e38" in said["large"][0]
-    assert "the column 'a' contains -1e+39" in said["large"][1]
-    assert said["infinite"] is None and said["kept"].startswith("[inf, nan, -3.0"), said["kept"]
+    assert "the column 'a' contains 1e+300, but the floats of a feature end at 3.4e38" in output["large"][0]
+    assert "the column 'a' contains -1e+39" in output["large"][1]
+    assert output["infinite"] is None and output["kept"].startswith("[inf, nan, -3.0"), output["kept"]
 
 
 FAIL = """
@@ -271,7 +271,7 @@ FAIL = """
                     open(marker, "w").close()
                 if how == "kill":  # the executor: the parent of Spark's daemon
                     os.kill(int(open("/proc/%d/stat" % os.getppid()).read().rpartition(")")[2].split()[1]), signal.SIGKILL)
-                raise ValueError("as it was told")
+                raise ValueError("fails on purpose")
 
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 1000)
     how, marker, path = "{how}", "{tmp_path}/marker", "{tmp_path}/out"
@@ -280,30 +280,30 @@ FAIL = """
 
 
 @pytest.mark.parametrize("how", ["raise", "kill"])
-def test_a_task_that_fails_once_is_done_again(notebook: Notebook, tmp_path: Path, how: str) -> None:
+def test_failed_task_is_retried(notebook: Notebook, tmp_path: Path, how: str) -> None:
     """Also if its executor was killed while it wrote."""
-    said = notebook.say(FAIL.format(how=how, tmp_path=tmp_path) + """
+    output = notebook.evaluate(FAIL.format(how=how, tmp_path=tmp_path) + """
     df.write.format("tfrecord").mode("append").save(path)
-    say(names=os.listdir(path), ids=[row.id for row in read(path).collect()])
+    emit(names=os.listdir(path), ids=[row.id for row in read(path).collect()])
     """)
-    assert sorted(said["ids"]) == list(range(20000)) and len(said["names"]) == 5, said["names"]
+    assert sorted(output["ids"]) == list(range(20000)) and len(output["names"]) == 5, output["names"]
     assert (tmp_path / "marker").exists()
 
 
-def test_a_job_that_fails_leaves_what_was_there(notebook: Notebook, tmp_path: Path) -> None:
-    said = notebook.say(FAIL.format(how="always", tmp_path=tmp_path) + """
+def test_failed_job_keeps_existing_files(notebook: Notebook, tmp_path: Path) -> None:
+    output = notebook.evaluate(FAIL.format(how="always", tmp_path=tmp_path) + """
     spark.range(3).coalesce(1).write.format("tfrecord").mode("append").save(path)
     errors = [failing(lambda: df.write.format("tfrecord").mode(mode).save(path)) for mode in ("append", "overwrite")]
     failing(lambda: df.write.format("tfrecord").mode("append").save(path + "2"))
-    say(errors=errors, names=names(path), count=read(path).count(), new=os.path.exists(path + "2"))
+    emit(errors=errors, names=names(path), count=read(path).count(), new=os.path.exists(path + "2"))
     """)
-    assert all("as it was told" in error for error in said["errors"])
-    assert said["names"] == ["_SUCCESS", "part.tfrecord"] and said["count"] == 3
-    assert not said["new"], "a folder in which nothing came to be is not left"
+    assert all("fails on purpose" in error for error in output["errors"])
+    assert output["names"] == ["_SUCCESS", "part.tfrecord"] and output["count"] == 3
+    assert not output["new"], "no empty directory is left"
 
 
-def test_damage_and_what_does_not_fit_is_said(notebook: Notebook, tmp_path: Path) -> None:
-    said = notebook.say(f"""
+def test_damaged_files_and_mismatched_types_are_reported(notebook: Notebook, tmp_path: Path) -> None:
+    output = notebook.evaluate(f"""
         tfrecord.save(spark.range(5).coalesce(1), "{tmp_path}/a")
         [path] = glob.glob("{tmp_path}/a/part-*")
         data = bytearray(open(path, "rb").read())
@@ -314,7 +314,7 @@ def test_damage_and_what_does_not_fit_is_said(notebook: Notebook, tmp_path: Path
             return failing(lambda: spark.read.format("tfrecord").options(**options).schema(schema).load(path).collect())
         def save(value, **options):
             return failing(lambda: tfrecord.save(spark.sql("SELECT " + value + " AS a"), "{tmp_path}/x", **options))
-        say(path=path, damaged=collect("id bigint", path), several=collect("x bigint", "{tmp_path}/several"),
+        emit(path=path, damaged=collect("id bigint", path), several=collect("x bigint", "{tmp_path}/several"),
             text=collect("y string", "{tmp_path}/several"), kind=collect("x float", "{tmp_path}/several"),
             narrow=collect("x array<tinyint>, z map<string,int>", "{tmp_path}/several"),
             deep=save("array(array(1))"), struct=save("struct(1)", recordType="SequenceExample"),
@@ -322,8 +322,8 @@ def test_damage_and_what_does_not_fit_is_said(notebook: Notebook, tmp_path: Path
             type=failing(lambda: read("{tmp_path}/several", recordType="Table")),
             nothing=failing(lambda: read("{tmp_path}/nothing")), pattern=failing(lambda: read("{tmp_path}/no*")))
     """)
-    start = (Path(said["path"]).stat().st_size // 5) * 4
-    assert f"{said['path']} is damaged at byte {start}: a record's bytes do not match their checksum" in said["damaged"]
+    start = (Path(output["path"]).stat().st_size // 5) * 4
+    assert f"{output['path']} is damaged at byte {start}: a record's bytes do not match their checksum" in output["damaged"]
     for name, words in {
         "several": f"{tmp_path}/several, records 1 to 2: the feature 'x' is not valid for a column of type int64: "
                    "it has several values in a record; declare its column as an array",
@@ -338,14 +338,14 @@ def test_damage_and_what_does_not_fit_is_said(notebook: Notebook, tmp_path: Path
         "nothing": f"{tmp_path}/nothing does not exist",
         "pattern": f"{tmp_path}/no* matches no files",
     }.items():
-        assert words in said[name], said[name]
+        assert words in output[name], output[name]
     assert not (tmp_path / "x").exists()
 
 
 def test_hdfs(notebook: Notebook, hdfs: Hdfs, tmp_path: Path) -> None:
-    """By whole addresses, and by paths where HDFS is the session's file system."""
+    """With full URLs, and with paths if HDFS is the session's file system."""
     url = f"{hdfs.url}/{tmp_path.name}"
-    said = notebook.say(f"""
+    output = notebook.evaluate(f"""
         df = spark.range(0, 1000, 1, 4)
         df.write.format("tfrecord").mode("overwrite").option("codec", "gzip").save("{url}/out")
         df.limit(5).write.format("tfrecord").mode("append").save("{url}/out")
@@ -358,34 +358,34 @@ def test_hdfs(notebook: Notebook, hdfs: Hdfs, tmp_path: Path) -> None:
         error = failing(lambda: tfrecord.save(df, "/{tmp_path.name}/out"))
         hadoop.set("fs.defaultFS", before)
         tfrecord.register(spark)
-        say(counts=counts, error=error)
+        emit(counts=counts, error=error)
     """)
-    assert said["counts"] == [1005, 1000, 1005, 1005] and f"{url}/out already exists" in said["error"]
+    assert output["counts"] == [1005, 1000, 1005, 1005] and f"{url}/out already exists" in output["error"]
     listed = hdfs.shell("-ls", "-C", f"/{tmp_path.name}/out").text.split()
     assert len(listed) == 6 and f"/{tmp_path.name}/out/_SUCCESS" in listed
 
 
 @pytest.mark.full
-def test_on_yarn_a_path_is_on_hdfs(yarn_cluster: dict[str, Any], tmp_path: Path) -> None:
-    """In the home of the user, if it is relative; executors have no hopyard there either."""
-    mend("yarn", yarn_cluster)
+def test_paths_on_yarn_are_on_hdfs(yarn_cluster: dict[str, Any], tmp_path: Path) -> None:
+    """In the user's home directory, if it is relative; executors have no hopyard there either."""
+    repair("yarn", yarn_cluster)
     env = {**yarn_cluster["yarn_env"], "PYSPARK_PYTHON": bare_python(tmp_path / "bare")}
     for house in houses({**yarn_cluster, "yarn_env": env}, "yarn", tmp_path):
-        said = house.notebook.say(f"""
+        output = house.notebook.evaluate(f"""
             import hopyard.tfrecord as tfrecord
             df = spark.range(0, 1000, 1, 4)
             tfrecord.save(df, "/{tmp_path.name}/out", codec="gzip")
             tfrecord.save(df, "{tmp_path.name}-home")
-            say(rows=tfrecord.load(spark, "/{tmp_path.name}/out").count(), user=sc.sparkUser(),
+            emit(rows=tfrecord.load(spark, "/{tmp_path.name}/out").count(), user=sc.sparkUser(),
                 error=failing(lambda: tfrecord.save(df, "{tmp_path.name}-home")))
         """)
-        assert said["rows"] == 1000
-        assert f"/user/{said['user']}/{tmp_path.name}-home already exists" in said["error"]
-        assert said["error"].startswith("hdfs://")
+        assert output["rows"] == 1000
+        assert f"/user/{output['user']}/{tmp_path.name}-home already exists" in output["error"]
+        assert output["error"].startswith("hdfs://")
 
 
 def test_dfutil(notebook: Notebook, tmp_path: Path) -> None:
-    said = notebook.say(f"""
+    output = notebook.evaluate(f"""
         from tensorflowonspark import dfutil
         types = "n int, d double, s string, l array<int>, b binary"
         df = spark.createDataFrame([(1, 0.5, "a", [1, 2], bytearray([255]))], types)
@@ -393,8 +393,8 @@ def test_dfutil(notebook: Notebook, tmp_path: Path) -> None:
         found = dfutil.loadTFRecords(sc, "{tmp_path}/out", binary_features=["b"])
         records = df.rdd.mapPartitions(dfutil.toTFExample(df.dtypes))
         mapped = records.mapPartitions(lambda part: dfutil.fromTFExample(part, ["b"])).collect()
-        say(types=found.dtypes, same=found.collect() == mapped, loaded=[dfutil.isLoadedDF(d) for d in (found, df)],
+        emit(types=found.dtypes, same=found.collect() == mapped, loaded=[dfutil.isLoadedDF(d) for d in (found, df)],
             again=failing(lambda: dfutil.saveAsTFRecords(df, "{tmp_path}/out")))
     """)
-    assert said["types"] == [["b", "binary"], ["d", "double"], ["l", "array<bigint>"], ["n", "bigint"], ["s", "string"]]
-    assert said["same"] and said["loaded"] == [True, False] and "already exists" in said["again"]
+    assert output["types"] == [["b", "binary"], ["d", "double"], ["l", "array<bigint>"], ["n", "bigint"], ["s", "string"]]
+    assert output["same"] and output["loaded"] == [True, False] and "already exists" in output["again"]

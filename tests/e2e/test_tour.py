@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The notebooks of examples/tour, executed by a real Jupyter kernel, in the folder where they lie."""
+"""The notebooks of examples/tour, executed by a real Jupyter kernel, in their directory."""
 from __future__ import annotations
 
 import ast
@@ -12,7 +12,7 @@ import nbclient
 import nbformat
 import pytest
 from conftest import ROOT, Yard
-from spark import mend
+from spark import repair
 from test_gpus import gpus  # noqa: F401  (a fixture)
 
 TOUR = ROOT / "examples" / "tour"
@@ -20,7 +20,7 @@ NOTEBOOKS = sorted(path.name for path in TOUR.glob("*.ipynb"))
 
 
 class Tour:
-    """The outputs of an executed notebook's cells of code."""
+    """The outputs of the code cells of an executed notebook."""
 
     def __init__(self, yard: Yard, name: str, env: dict[str, str] | None = None) -> None:
         notebook = nbformat.read(TOUR / name, as_version=4)
@@ -31,7 +31,7 @@ class Tour:
             client.execute(env={**yard.env, **(env or {}), "HOPYARD_PROGRAM": yard.bin})
         except nbclient.exceptions.CellExecutionError as error:
             raise AssertionError(f"{error}\n{yard.driver_log()}") from error
-        assert sorted(os.listdir(TOUR)) == before, "the repository is left as it was"
+        assert sorted(os.listdir(TOUR)) == before, "the repository is unchanged"
         self.cells: list[list[Any]] = [cell["outputs"] for cell in notebook.cells if cell["cell_type"] == "code"]
 
     def printed(self, cell: int) -> list[str]:
@@ -43,7 +43,7 @@ class Tour:
         return ast.literal_eval(output["data"]["text/plain"])
 
     def table(self, cell: int) -> str:
-        """What stood below the cell when its run had ended, as text."""
+        """The table below the cell at the end of its run, as text."""
         (output,) = (o for o in self.cells[cell] if o["output_type"] == "display_data")
         return re.sub("<[^>]*>", " ", output["data"]["text/html"])
 
@@ -63,7 +63,7 @@ def test_no_outputs_are_stored_in_a_notebook(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_what_a_notebook_refers_to_is_there(name: str) -> None:
+def test_references_of_a_notebook_exist(name: str) -> None:
     notebook = nbformat.read(TOUR / name, as_version=4)
     text = "\n".join(cell["source"] for cell in notebook.cells if cell["cell_type"] == "markdown")
     paths = [TOUR / link for link in re.findall(r"\]\(([^)#]+)", text)]
@@ -79,7 +79,7 @@ def test_grid_search(yard: Yard) -> None:
     trials = yard.trials()
     assert [t["state"] for t in trials] == ["done"] * 4
     best = max(trials, key=lambda t: t["value"])
-    assert tour.value(4) == best["params"] and best["params"]["learning_rate"] == 0.01, "the slow learner is no match"
+    assert tour.value(4) == best["params"] and best["params"]["learning_rate"] == 0.01, "the slow learner is worse"
     assert "4 of 4 trials" in tour.table(3) and "tensorboard" in tour.table(3)
     logs = tour.printed(5)
     assert [line.split()[0] for line in logs] == sorted(t["dir"] for t in trials)
@@ -117,8 +117,8 @@ def test_distributed_training(yard: Yard) -> None:
     assert tour.printed(5) == ["rank=0 rank 0 of 2 has seen 899 images", "rank=1 rank 1 of 2 has seen 898 images"]
     assert [t["state"] for t in yard.trials()] == ["done", "done"]
     assert list(Path(yard.logdir(), "rank=0", "train").glob("events.out.tfevents.*"))
-    told = yard.rows("SELECT DISTINCT trial FROM metrics WHERE name = 'examples_per_second'")
-    assert {row["trial"] for row in told} == {1, 2}
+    reporting = yard.rows("SELECT DISTINCT trial FROM metrics WHERE name = 'examples_per_second'")
+    assert {row["trial"] for row in reporting} == {1, 2}
 
 
 def test_several_gpus_on_a_machine_without_any(yard: Yard) -> None:
@@ -126,21 +126,21 @@ def test_several_gpus_on_a_machine_without_any(yard: Yard) -> None:
     assert [re.sub(r"[\d.]+$", "N", line) for line in tour.printed(4)] == [
         "{'learning_rate': 0.01} with 0 GPUs came to N", "{'learning_rate': 0.001} with 0 GPUs came to N"]
     for t in yard.trials():
-        said = Path(yard.logdir(), t["dir"], "stdout").read_text().splitlines()
-        assert said[0] == "0 GPUs leased, 1 replicas" and t["value"] > 0.5
+        output = Path(yard.logdir(), t["dir"], "stdout").read_text().splitlines()
+        assert output[0] == "0 GPUs leased, 1 replicas" and t["value"] > 0.5
 
 
-def test_several_gpus_are_leased_where_there_are_some(gpus: Yard) -> None:
-    """Stand-ins for two GPUs: each trial leases both, one trial after the other; TensorFlow finds no CUDA behind them."""
+def test_several_gpus_are_leased(gpus: Yard) -> None:
+    """Two fake GPUs: each trial leases both, one trial after the other; TensorFlow finds no CUDA device."""
     yard = gpus
     yard.env["GPUS"] = "2"
     tour = Tour(yard, "several_gpus.ipynb")
     assert all("with 2 GPUs came to" in line for line in tour.printed(4)) and len(tour.printed(4)) == 2
     spans = sorted((a["started"], a["ended"]) for a in yard.attempts())
-    assert spans[0][1] <= spans[1][0], "there are GPUs for one at a time"
+    assert spans[0][1] <= spans[1][0], "the GPUs suffice for one trial at a time"
 
 
-# ---- on clusters: what a plain getOrCreate() finds there is in the environment -----------------------------------
+# ---- on clusters: the environment configures a plain getOrCreate() -----------------------------------------------
 
 
 def on_executors(yard: Yard) -> bool:
@@ -148,7 +148,7 @@ def on_executors(yard: Yard) -> bool:
 
 
 def test_grid_search_on_spark(yard: Yard, spark_cluster: dict[str, Any]) -> None:
-    mend("spark", spark_cluster)
+    repair("spark", spark_cluster)
     tour = Tour(yard, "spark_grid_search.ipynb", spark_cluster["spark_env"])
     assert tour.printed(1)[-1] == f"2 executors at {spark_cluster['spark']}"
     trials = yard.trials()
@@ -160,7 +160,7 @@ def test_grid_search_on_spark(yard: Yard, spark_cluster: dict[str, Any]) -> None
 
 
 def test_evolution_on_spark(yard: Yard, spark_cluster: dict[str, Any]) -> None:
-    mend("spark", spark_cluster)
+    repair("spark", spark_cluster)
     tour = Tour(yard, "spark_evolution.ipynb", spark_cluster["spark_env"])
     trials = yard.trials()
     assert len(trials) == 12 and {t["state"] for t in trials} == {"done"} and on_executors(yard)
@@ -171,7 +171,7 @@ def test_evolution_on_spark(yard: Yard, spark_cluster: dict[str, Any]) -> None:
 
 
 def test_allreduce_on_yarn(yard: Yard, yarn_cluster: dict[str, Any]) -> None:
-    mend("yarn", yarn_cluster)
+    repair("yarn", yarn_cluster)
     tour = Tour(yard, "spark_allreduce.ipynb", yarn_cluster["yarn_env"])
     accuracies = tour.value(3)
     assert len(accuracies) == 2 and accuracies[0] == accuracies[1] > 0.8 and tour.value(4) is True
@@ -180,8 +180,8 @@ def test_allreduce_on_yarn(yard: Yard, yarn_cluster: dict[str, Any]) -> None:
     assert "/application_" in str(yard.logdir()) and list(Path(yard.logdir(), "rank=0", "train").glob("events.out.tfevents.*"))
 
 
-def test_a_cluster_that_yarn_feeds(yard: Yard, yarn_cluster: dict[str, Any]) -> None:
-    mend("yarn", yarn_cluster)
+def test_cluster_fed_on_yarn(yard: Yard, yarn_cluster: dict[str, Any]) -> None:
+    repair("yarn", yarn_cluster)
     tour = Tour(yard, "spark_cluster.ipynb", yarn_cluster["yarn_env"])
     assert tour.value(2) == 1797 and tour.value(5) is True and tour.value(7) == (1000, True)
     assert [t["dir"] for t in yard.trials(1)] == ["node=chief-0", "node=worker-0"] and on_executors(yard)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only YARN has: containers that are watched. The rest is in test_engines_*.py."""
+"""Features of YARN only: containers with a memory limit. The rest is in test_engines_*.py."""
 from __future__ import annotations
 
 import os
@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 from conftest import wait_for
-from spark import mend
+from spark import repair
 from test_spark import House, houses, leave_no_run_behind  # noqa: F401  (fixtures)
 
 
 @pytest.fixture(scope="module")
 def house(yarn_cluster: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    mend("yarn", yarn_cluster)
+    repair("yarn", yarn_cluster)
     overhead = {"executor_memoryOverhead": "700m", "executor_cores": "2"}
     yield from houses(yarn_cluster, "yarn", tmp_path_factory.mktemp("house"), **overhead)
 
 
 def test_trials_run_in_containers(house: House) -> None:
-    said = house.notebook.say("""
+    output = house.notebook.evaluate("""
         here = os.path.abspath("here")
         os.mkdir(here)
 
@@ -34,15 +34,15 @@ def test_trials_run_in_containers(house: House) -> None:
             Path(here, str(x)).write_text(os.environ["CONTAINER_ID"])
 
         experiment.grid_search(training, {"x": [1, 2, 3, 4]}, spark=spark, tensorboard=False)
-        say(containers=sorted(path.read_text() for path in Path(here).iterdir()), app=sc.applicationId)
+        emit(containers=sorted(path.read_text() for path in Path(here).iterdir()), app=sc.applicationId)
     """)
-    first, second = said["containers"][1:3]
-    assert said["containers"] == [first, first, second, second] and first != second
-    assert said["app"].startswith("application_") and first.startswith("container_" + said["app"].removeprefix("application_"))
+    first, second = output["containers"][1:3]
+    assert output["containers"] == [first, first, second, second] and first != second
+    assert output["app"].startswith("application_") and first.startswith("container_" + output["app"].removeprefix("application_"))
 
 
-def test_the_largest_trial_is_ended_before_yarn_ends_its_container(house: House) -> None:
-    said = house.notebook.say("""
+def test_largest_trial_is_killed_before_yarn_kills_its_container(house: House) -> None:
+    output = house.notebook.evaluate("""
         def training(mb):
             held = []
             for _ in range(mb // 50):
@@ -51,28 +51,28 @@ def test_the_largest_trial_is_ended_before_yarn_ends_its_container(house: House)
             return mb
 
         result = experiment.grid_search(training, {"mb": [100, 3000, 150]}, spark=spark, tensorboard=False)
-        say(run=result.run, states=[t.state for t in result.trials], error=result.trials[1].error)
+        emit(run=result.run, states=[t.state for t in result.trials], error=result.trials[1].error)
     """)
-    assert said["states"] == ["done", "failed", "done"]
+    assert output["states"] == ["done", "failed", "done"]
     assert re.match(r"killed: its container may use 1\.2 GB, and .* by this trial; raise spark\.executor\.memoryOverhead",
-                    said["error"]), said["error"]
-    assert {a["state"] for a in house.yard.attempts(said["run"])} == {"done", "failed"}, "nobody else was lost"
+                    output["error"]), output["error"]
+    assert {a["state"] for a in house.yard.attempts(output["run"])} == {"done", "failed"}, "no other trial was lost"
 
 
-def test_a_container_that_is_killed_loses_only_what_ran_in_it(house: House) -> None:
-    run = house.begin_patient("gate")
+def test_killed_container_loses_only_its_trials(house: House) -> None:
+    run = house.start_gated_run("gate")
     [first, _] = house.on_cluster(r"^\S*java .*YarnCoarseGrainedExecutorBackend")
     os.kill(first, signal.SIGKILL)
     wait_for(lambda: house.count(run, "lost") == 2, "the trials of the container are lost")
-    house.wait_patient(run)
+    house.wait_for_gated_run(run)
     (house.yard.project / "gate").touch()
-    house.notebook.say(f"experiment.attach({run})")
-    house.check_patient(run, lost=2)
+    house.notebook.evaluate(f"experiment.attach({run})")
+    house.check_gated_run(run, lost=2)
 
 
-def test_a_command_by_the_name_of_the_cluster(house: House) -> None:
-    """The run has a session of its own then."""
-    house.notebook.say("spark.stop()")
+def test_command_with_the_name_of_the_cluster(house: House) -> None:
+    """The run then has its own session."""
+    house.notebook.evaluate("spark.stop()")
     env = {**house.env, "HOPYARD_PYTHON": sys.executable}
     p = house.yard.run("run", "--engine", "yarn", "--executors", 1, "--grid", "x=1,2", "--max", "m", "--", "sh", "-c",
                        "echo m={x} in=$CONTAINER_ID", env=env)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions that nodes of a cluster run in test_tfcluster.py, and the TFRecords that they read.
 
-Each way to train reads its shard of the digits as its users do, EPOCHS times, and gives its accuracy and the numbers of
-the records that it was trained with. Those that want the same nodes may follow each other in the same processes: it
-takes longer to import TensorFlow than to train.
+Each way to train reads its shard of the digits as its users do, EPOCHS times, and returns its accuracy and the numbers
+of the records it was trained on. Ways that need the same nodes may run one after the other in the same processes:
+importing TensorFlow takes longer than training.
 """
 
 import functools
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 EPOCHS = 2
-RATES = (0.5, 0.1)  # of learning, where it is a loop's own: so the last steps do no harm
+RATES = (0.5, 0.1)  # learning rates of a custom loop: they decay, so that the last steps do no harm
 BATCH = 16
 RECORDS = 1797
 FILES = 4
@@ -19,14 +19,14 @@ FILES = 4
 Found = tuple[float, list[int]]
 
 
-def in_turn(args: tuple[list[str], list[str]], ctx: Any) -> dict[str, Found]:
-    """Several ways, by their names: what each found."""
+def one_after_the_other(args: tuple[list[str], list[str]], ctx: Any) -> dict[str, Found]:
+    """Several ways, by name, with their results."""
     names, ways = args
     return {way: globals()[way](names, ctx) for way in ways}
 
 
 def _once(ctx: Any, name: str, make: Callable[[], Any]) -> Any:
-    """What a process has one of: made by the first way that wants it."""
+    """A per-process singleton, created by the first way that needs it."""
     if ctx.mgr.get(name) is None:
         ctx.mgr.set(name, make())
     return ctx.mgr.get(name)
@@ -44,7 +44,7 @@ def digits() -> tuple[Any, Any]:
 
 
 def write(folder: Any) -> list[str]:
-    """Files of them, each record with its number."""
+    """Writes them to files, each record with its number."""
     import numpy as np
 
     from hopyard import _hopyard
@@ -65,7 +65,7 @@ def write(folder: Any) -> list[str]:
 
 
 def parsed(tf: Any, record: Any) -> tuple[Any, Any, Any]:
-    """(x, y, number) of one record, or of a batch of them."""
+    """(x, y, number) of one record, or of a batch."""
     parts = {
         "x": tf.io.FixedLenFeature((64,), tf.float32),
         "y": tf.io.FixedLenFeature((), tf.int64),
@@ -83,7 +83,7 @@ def rows(tf: Any, names: list[str], batch: int = BATCH) -> Any:
 
 
 def sharded_by_file(tf: Any, data: Any) -> Any:
-    """By the strategy itself: each worker has files of its own."""
+    """By the strategy itself: each worker has its own files."""
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.FILE
     return data.with_options(options)
@@ -104,7 +104,7 @@ def layers(keras: Any, kind: Any = None) -> Any:
 
 
 def noting(keras: Any, tf: Any, seen: list[int]) -> Any:
-    """A model that notes what it is trained with."""
+    """A model that records what it is trained on."""
 
     class Noting(keras.Sequential):
         def train_step(self, data: Any) -> Any:
@@ -116,7 +116,7 @@ def noting(keras: Any, tf: Any, seen: list[int]) -> Any:
 
 
 def mirrored_loop(names: list[str], ctx: Any) -> Found:
-    """A loop of one's own, Keras 3 layers."""
+    """A custom loop, Keras 3 layers."""
     import keras
     import tensorflow as tf
 
@@ -155,7 +155,7 @@ def mirrored_loop(names: list[str], ctx: Any) -> Found:
 
 
 def mirrored_fit(names: list[str], ctx: Any) -> Found:
-    """fit of tf_keras."""
+    """fit() of tf_keras."""
     import tensorflow as tf
     import tf_keras as keras
 
@@ -174,7 +174,7 @@ def mirrored_fit(names: list[str], ctx: Any) -> Found:
 
 
 def _coordinated() -> Any:
-    """Parameter servers and workers serve to the end; the chief gets its strategy."""
+    """Parameter servers and workers serve until the end; the chief gets its strategy."""
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -193,7 +193,7 @@ def _shard(tf: Any, names: list[str], ctx: Any) -> Any:
 
 
 def coordinated(names: list[str], ctx: Any) -> Found:
-    """With its coordinator. Workers take steps as they come, so one that is through with its shard has none to do."""
+    """With its coordinator. Workers take steps in any order, so one that has finished its shard does nothing in a step."""
     import tensorflow as tf
 
     strategy = _once(ctx, "strategy", _coordinated)
@@ -236,14 +236,14 @@ def coordinated(names: list[str], ctx: Any) -> Found:
 
 
 def coordinated_fit(names: list[str], ctx: Any) -> Found:
-    """fit of tf_keras: it takes steps, and ends when all have been through their shards."""
+    """fit() of tf_keras: it takes steps, and stops when all workers have finished their shards."""
     import tensorflow as tf
     import tf_keras as keras
 
     strategy = _once(ctx, "strategy", _coordinated)
 
     class Counting(keras.Sequential):
-        """On the workers, where no list of this process is."""
+        """On the workers, which cannot see a list of this process."""
 
         def train_step(self, data: Any) -> Any:
             x, y, number = data
@@ -276,7 +276,7 @@ def coordinated_fit(names: list[str], ctx: Any) -> Found:
 
 
 def _in_a_graph(way: Callable[..., Found]) -> Callable[..., Found]:
-    """Of its own, as are its variables on the parameter servers."""
+    """In its own graph, with its own variables on the parameter servers."""
 
     @functools.wraps(way)
     def train(names: list[str], ctx: Any) -> Found:
@@ -319,9 +319,9 @@ def _softmax(tf: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return loss, tf.reduce_mean(tf.cast(tf.equal(tf.argmax(logits, 1), y), tf.float32))
 
 
-class _Meeting:
-    """Where workers wait for each other. The first of them has what the others need, the queue runner of a
-    SyncReplicasOptimizer, say, and must not leave before they are done."""
+class _Barrier:
+    """A barrier of workers. The first worker runs what the others need, for example the queue runner of a
+    SyncReplicasOptimizer, and must not leave before they are done."""
 
     def __init__(self, tf: Any, ctx: Any, name: str) -> None:
         self.is_first, name = ctx.task_index == 0, f"{tf.compat.v1.get_variable_scope().name}-{name}"
@@ -341,7 +341,7 @@ class _Meeting:
 
 
 def _batches(tf: Any, names: list[str]) -> Any:
-    """(x, y, numbers) in NumPy's arrays, as feed_dict wants them: of one epoch."""
+    """(x, y, numbers) of one epoch as NumPy arrays, for feed_dict."""
     import numpy as np
 
     examples = []
@@ -357,7 +357,7 @@ def _batches(tf: Any, names: list[str]) -> Any:
 
 @_in_a_graph
 def between_graph(names: list[str], ctx: Any, tf: Any, server: Any) -> Found:
-    """By feed_dict, asynchronous."""
+    """With feed_dict, asynchronous."""
     return _between_graph(names, ctx, tf, server, False)
 
 
@@ -384,7 +384,7 @@ def _between_graph(names: list[str], ctx: Any, tf: Any, server: Any, is_sync: bo
             more = {"local_init_op": local, "ready_for_local_init_op": optimizer.ready_for_local_init_op}
             runner, tokens = optimizer.get_chief_queue_runner(), optimizer.get_init_tokens_op(0)
         start = v1.global_variables_initializer()
-    trained, done = _Meeting(tf, ctx, "trained"), _Meeting(tf, ctx, "done")
+    trained, done = _Barrier(tf, ctx, "trained"), _Barrier(tf, ctx, "done")
     keeper = v1.train.Supervisor(is_chief=is_chief, init_op=start, global_step=step, recovery_wait_secs=0.1, **more)
     seen: list[int] = []
     with keeper.prepare_or_wait_for_session(server.target) as session:
@@ -404,9 +404,9 @@ def _between_graph(names: list[str], ctx: Any, tf: Any, server: Any, is_sync: bo
 
 @_in_a_graph
 def by_readers(names: list[str], ctx: Any, tf: Any, server: Any) -> Found:
-    """By readers and queue runners."""
+    """With readers and queue runners."""
     v1 = tf.compat.v1
-    with v1.device(_device(ctx)):  # the count of epochs is this worker's own, too
+    with v1.device(_device(ctx)):  # the epoch counter belongs to this worker, too
         shard = names[ctx.task_index :: ctx.num_workers]
         _, record = v1.TFRecordReader().read(v1.train.string_input_producer(shard, num_epochs=EPOCHS, shuffle=False))
         row = parsed(tf, record)
@@ -417,7 +417,7 @@ def by_readers(names: list[str], ctx: Any, tf: Any, server: Any) -> Found:
         step = v1.train.get_or_create_global_step()
         train = v1.train.AdamOptimizer(0.02).minimize(loss, global_step=step)
         start = v1.global_variables_initializer()
-    trained, done = _Meeting(tf, ctx, "trained"), _Meeting(tf, ctx, "done")
+    trained, done = _Barrier(tf, ctx, "trained"), _Barrier(tf, ctx, "done")
     keeper = v1.train.Supervisor(
         is_chief=ctx.task_index == 0, init_op=start, local_init_op=v1.local_variables_initializer(), global_step=step,
         recovery_wait_secs=0.1,
@@ -431,7 +431,7 @@ def by_readers(names: list[str], ctx: Any, tf: Any, server: Any) -> Found:
 
 
 def _until_the_end(tf: Any, step: Any) -> list[int]:
-    """Of the data: the numbers that steps gave."""
+    """Until the data ends: the numbers that the steps returned."""
     seen: list[int] = []
     while True:
         try:
@@ -442,9 +442,9 @@ def _until_the_end(tf: Any, step: Any) -> list[int]:
 
 @_in_a_graph
 def model_parallel(names: list[str], ctx: Any, tf: Any, server: Any) -> Found:
-    """A model whose first half lives on one worker, which reads all, and whose second on another."""
+    """A model whose first half is on one worker, which reads all data, and whose second half is on another."""
     v1 = tf.compat.v1
-    done = _Meeting(tf, ctx, "done")
+    done = _Barrier(tf, ctx, "done")
     if ctx.task_index:
         with v1.Session(server.target) as session:
             done.wait(session)
@@ -472,7 +472,7 @@ def model_parallel(names: list[str], ctx: Any, tf: Any, server: Any) -> Found:
 
 
 def by_hvd(names: list[str], ctx: Any) -> Found:
-    """A Keras 3 fit: chief and workers are the ranks."""
+    """fit() of Keras 3: chief and workers are the ranks."""
     import keras
     import tensorflow as tf
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For targets that are pure functions of their input: runs it, and then once more with one allocation that fails. The
- * input decides which one, so that an input that is replayed takes the same way again, and a fuzzer finds the others.
+ * For targets that are pure functions of their input: runs it, and then once more with one failing allocation. A hash
+ * of the input selects which one, so that a replay is deterministic, and a fuzzer finds the others.
  */
 #ifndef HY_FUZZ_FAULTS_H
 #define HY_FUZZ_FAULTS_H
@@ -12,7 +12,7 @@
 
 #include "base/fault.h"
 
-/* True in the second run: what is promised only while there is memory is not checked then. */
+/* True in the second run: checks that do not hold without memory are skipped. */
 static bool hy_is_short_of_memory;
 
 static inline void hy_run_with_faults(const uint8_t *data, size_t size, void (*run)(const uint8_t *data, size_t size))

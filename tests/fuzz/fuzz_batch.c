@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Batches: an input that parses is the same after it is written and parsed again;
+ * Batches: an input that parses is the same after it is encoded and parsed again;
  * all ranges of its ends lie within the message; and a schema that parses is written
  * as a text that parses. Its columns are gathered completely or not at all, without a
  * signature and with one.
@@ -37,7 +37,7 @@ static uint8_t sum_of(const struct hy_batch_column *c, uint32_t rows)
     return sum;
 }
 
-static void write_again(const struct hy_batch *b)
+static void encode_again(const struct hy_batch *b)
 {
     struct hy_batch again = {0};
     uint8_t *room;
@@ -247,7 +247,7 @@ static void run(const uint8_t *data, size_t size)
             if (hy_dtype_by_name(hy_dtype_name(b.columns[i].dtype)) != b.columns[i].dtype)
                 abort();
         if (b.count <= 16) {
-            write_again(&b);
+            encode_again(&b);
             gather(&b, &choice);
             choice.flags |= NO_SIGNATURE;
             gather(&b, &choice);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What horovodrun's users write: a file of options, of which every option that is taken from it is one of `train` and
+ * Files of horovodrun's users: a configuration file, of which every accepted option is one of `train` and
  * has a value if it needs one; and the hosts that a discovery script prints.
  */
 #include <errno.h>
@@ -26,7 +26,7 @@ static void check(int holds)
         abort();
 }
 
-/* In place of the file that --config-file names. */
+/* Replaces the file of --config-file. */
 int __wrap_hy_file_read(const char *path, struct hy_buf *b)
 {
     (void)path;

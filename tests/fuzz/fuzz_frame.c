@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames: whatever is taken for one reads back as the same bytes. */
+/* Frames: an accepted frame that is encoded again gives the same bytes. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages: the first byte says which, the others are its bytes. A hello that is taken is written again, by a mux that
- * has its streams, as one that is taken, too.
+ * Messages: the first byte selects the type, the others are its bytes. An accepted hello is encoded again, by a mux
+ * with its streams, and accepted again.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static void on_room(void *arg, uint32_t stream)
     (void)arg, (void)stream;
 }
 
-/* A stream of its own for each of the first marks, so that there is something to say. */
+/* Opens a stream for each of the first marks, so that the hello has marks. */
 static void open_streams(struct hy_mux *mux, const struct hy_hello *h)
 {
     for (size_t i = 0; i < h->mark_count && i < 8; i++) {
@@ -49,7 +49,7 @@ static void open_streams(struct hy_mux *mux, const struct hy_hello *h)
     }
 }
 
-static void write_again(const struct hy_hello *h)
+static void encode_again(const struct hy_hello *h)
 {
     static const struct hy_mux_events events = {on_message, on_data, on_room};
     struct hy_mux *mux = h->resumed ? hy_mux_new(&events, NULL) : NULL;
@@ -71,7 +71,7 @@ static void write_again(const struct hy_hello *h)
     hy_buf_done(&out);
 }
 
-/* There may be none: protobuf-c takes an unknown field of number 0, but not what it writes for it. */
+/* It may be NULL: protobuf-c accepts an unknown field of number 0, but not its own encoding of it. */
 static void copy_control(const Hy__Control *m)
 {
     Hy__Control *copy = hy_control_copy(m);
@@ -95,7 +95,7 @@ static void run(const uint8_t *data, size_t size)
         protobuf_c_message_free_unpacked(m, NULL);
     }
     if (hy_hello_parse(data + 1, size - 1, &h, &why) == 0) {
-        write_again(&h);
+        encode_again(&h);
         hy_hello_done(&h);
     }
 }

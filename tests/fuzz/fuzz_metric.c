@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The first byte says how the rest is cut: whatever the pieces, the same is
+ * The first byte is the size of the chunks of the rest: for any size the same is
  * found. The text up to the first '|' is the metric's name.
  */
 #include <stdint.h>

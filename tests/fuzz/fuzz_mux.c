@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A mux whose other end says whatever it likes, while its owner goes on
- * working. The input is a list of steps: one byte says what, the next ones
- * with what. No step may crash it or make it keep more than it should.
+ * A mux with arbitrary frames from its peer, while its owner continues to use it. The input is a list of steps: one
+ * byte selects the step, the next ones are its arguments. No step may crash it or exceed its memory limits.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +23,7 @@ struct owner {
     const uint8_t *in;
     size_t left;
     int broken;
-    int has_many; /* streams were forgotten: once is enough */
+    int has_many; /* many streams were forgotten: once is enough */
 };
 
 static uint64_t take(struct owner *o, int n)
@@ -41,7 +40,7 @@ static int on_message(void *arg, const uint8_t *bytes, size_t n)
     struct owner *o = arg;
     uint8_t *at;
 
-    if (n && bytes[0] == 'x') /* as one that cannot be read */
+    if (n && bytes[0] == 'x') /* an unreadable message */
         return -1;
     if (n && bytes[0] == 'e' && hy_mux_message(o->mux, n, &at) == 0)
         memcpy(at, bytes, n);
@@ -107,7 +106,7 @@ static void say_frame(struct owner *o)
         o->broken = 1;
 }
 
-/* So many streams, each other number, that it cannot remember all of them one by one. */
+/* More streams, with every other number, than it can remember individually. */
 static void forget_many(struct owner *o)
 {
     const uint32_t count = (1u << take(o, 1) % 17) + 20;
@@ -117,7 +116,7 @@ static void forget_many(struct owner *o)
     o->has_many = 1;
 }
 
-static void say_hello(struct owner *o)
+static void send_hello(struct owner *o)
 {
     struct hy_mark theirs[8], ours[HY_RECV_STREAMS_MAX + 1];
     size_t n = (size_t)take(o, 1) % 8;
@@ -168,10 +167,10 @@ static void step(struct owner *o)
         o->owed[stream] = 0;
         break;
     case 7:
-        say_hello(o);
+        send_hello(o);
         break;
     case 8:
-        if (stream == 15) /* rarely: it takes a while */
+        if (stream == 15) /* rarely: it is slow */
             forget_many(o);
         else
             say_frame(o);

@@ -23,12 +23,12 @@ static void parse(const uint8_t *data, size_t size, const char *metric)
     size_t count = 0;
     int rc = hy_result_parse(data, size, metric, take, &count, &err);
 
-    /* Either all is well, or a sentence says what is not. */
+    /* It succeeds, or fails with a message. */
     if (rc < 0 && (err.code != rc || !err.text[0]))
         abort();
 }
 
-/* For a run that has a metric, and for one that has none. */
+/* For a run with a metric, and for one without. */
 static void run(const uint8_t *data, size_t size)
 {
     parse(data, size, "metric");

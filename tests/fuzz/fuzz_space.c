@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The space syntax: lines in, each given to hy_space_add and to
- * hy_space_add_grid. What is accepted must keep the promises of search.h, and
- * must be searchable. Whether a JSON list is one, and what it holds, jansson
- * knows as well.
+ * The space syntax: lines, each passed to hy_space_add and to hy_space_add_grid. An accepted space must satisfy the
+ * invariants of search.h, and must be searchable. JSON lists are compared with those that jansson parses.
  */
 #include <jansson.h>
 #include <math.h>
@@ -57,7 +55,7 @@ static size_t depth_of(const char *text)
 {
     size_t depth = 0, most = 0;
 
-    for (; *text; text++) { /* those in texts count too: what only looks deep is not judged */
+    for (; *text; text++) { /* also those in strings: such inputs are not compared */
         depth += *text == '[' || *text == '{';
         depth -= depth && (*text == ']' || *text == '}');
         most = depth > most ? depth : most;
@@ -77,7 +75,7 @@ static void check_choice(const struct hy_dim *dim, size_t i, const json_t *want)
     json_decref(got);
 }
 
-/* `dim` is what became of the list, NULL when it was refused; the name was fine. */
+/* `dim` is the parsed list, NULL if it was refused; the name is valid. */
 static void compare(const char *list, const struct hy_dim *dim)
 {
     json_t *want = json_loads(list, 0, NULL);

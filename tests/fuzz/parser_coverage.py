@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which lines of the parsers the fuzz targets reach (make fuzz-coverage, through tests/run).
+"""Lines of the parsers that the fuzz targets reach (make fuzz-coverage, through tests/run).
 
-PARSERS is the list of what counts: every source file that takes apart bytes which another process, host or person has
-written, as a whole. Its lines are those that clang's coverage counts, error paths and lack of memory included. Files
-that only move bytes (hdfs/sock.c) or only keep state are not in it.
+PARSERS lists every source file that parses bytes written by another process, host or person, as a whole. Its lines are
+those that clang's coverage counts, including error paths and failed allocations. Files that only move bytes
+(hdfs/sock.c) or only keep state are not listed.
 """
 
 import json
@@ -37,11 +37,11 @@ def sources() -> list[str]:
 
 
 def lines_reached(profiles: Iterable[str], programs: list[str], root: str, merged: str) -> dict[str, tuple[int, int]]:
-    """Of each source file, how many lines there are and how many were reached."""
+    """Lines and reached lines of each source file."""
     subprocess.run(["llvm-profdata", "merge", "-sparse", "-o", merged, *profiles], check=True)
     objects = [argument for program in programs for argument in ("-object", program)]
     done = subprocess.run(["llvm-cov", "export", "-summary-only", f"-instr-profile={merged}", *objects], check=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # it warns of functions in several programs
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # it warns about functions in several programs
     found = {}
     for file in json.loads(done.stdout)["data"][0]["files"]:
         path = os.path.relpath(os.path.normpath(os.path.join(root, "build", "coverage", file["filename"])), root)
@@ -55,7 +55,7 @@ def percent(count: int, reached: int) -> float:
 
 
 def table(by_corpus: dict[str, tuple[int, int]], by_all: dict[str, tuple[int, int]]) -> tuple[list[str], list[str]]:
-    """The lines of the table, and the parsers that are below the goal."""
+    """The lines of the table, and the parsers below the goal."""
     rows = [f"{'parser':36} {'lines':>6} {'reached':>8} {'%':>6}   {'by the corpus alone':>19}"]
     below = []
     for path in sources():

@@ -23,7 +23,7 @@ static int replay(const char *folder, const char *name)
     }
     n = fread(bytes, 1, sizeof bytes, f);
     fclose(f);
-    exact = malloc(n ? n : 1); /* of the exact size, so that ASan sees one byte too many */
+    exact = malloc(n ? n : 1); /* of the exact size, so that ASan detects an overflow */
     if (!exact)
         return -1;
     for (size_t i = 0; i < n; i++)

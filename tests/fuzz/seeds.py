@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the first inputs of fuzz targets: those that play an HDFS cluster (scripted.h has the format), and some others.
+"""Writes the first inputs of fuzz targets: of those that simulate an HDFS cluster (scripted.h has the format), and others.
 
-    tests/fuzz/seeds.py FOLDER      makes FOLDER/hdfs_block, hdfs_calls, and so on
+    tests/fuzz/seeds.py FOLDER      creates FOLDER/hdfs_block, hdfs_calls, and so on
 
-A session goes well, or fails at a known place; a fuzzer starts from them. What it finds is in
-tests/fuzz/corpus, minimized by `-merge=1`: run this again only when the format or a message has changed.
+A session succeeds, or fails at a known position; a fuzzer starts from them. What it finds is in tests/fuzz/corpus,
+minimized with `-merge=1`: run this again only after a change of the format or of a message.
 """
 
 import os
@@ -126,7 +126,7 @@ def reads(data: bytes, chunk: int = 4, sums: int = 2, piece: int = 16) -> list[b
     return [*out, segment(LAST)]
 
 
-# ---- signing on ----
+# ---- authentication ---
 
 def sasl(state: int, data: bytes | None = None, ways: list[bytes] | None = None) -> bytes:
     fields: list[tuple[int, object]] = [(2, state)]
@@ -250,13 +250,13 @@ def calls() -> dict[str, bytes]:
 
 def read_file(length: int, blocks: list[bytes], streams: list[bytes], actions: list[int], setting: int = PLAIN,
               first: list[bytes] | None = None, second: list[bytes] | None = None, **kwargs) -> bytes:
-    """`second`: after the locations, before the first DataNode answers: the cluster's defaults, as a rule."""
+    """`second`: after the locations, before the first DataNode answers: usually the cluster's defaults."""
     return session(setting, actions, [*(first or []), locations(length, blocks), *(second or [defaults()]), *streams],
                    **kwargs)
 
 
 def shakes(qop: str, bits: int = 0) -> list[bytes]:
-    """A DataNode's side of signing on."""
+    """A DataNode's side of the authentication."""
     return [segment(MESSAGE, message([(1, 0), (2, challenge(qop))])), segment(PROOF, bytes([bits]))]
 
 
@@ -375,7 +375,7 @@ def read() -> dict[str, bytes]:
 
 
 def striped() -> dict[str, bytes]:
-    """Two data units and one of parity; and three with two. Cells of 8 bytes."""
+    """Two data units and one parity unit; and three with two. Cells of 8 bytes."""
     text = DATA[:32]
     cells = [text[i : i + 8] for i in range(0, 32, 8)]
     unit0, unit1 = cells[0] + cells[2], cells[1] + cells[3]
@@ -601,7 +601,7 @@ BY_GROW, BY_TAKE, BY_TEXTS, HAS_MORE, IN_PARTS, FLAT = 1, 2, 4, 8, 16, 32
 
 def batch(rows: int, dtype: int, values: bytes, shape: list[int], items: int | None = None, row_ends: list[int] | None = None,
           value_ends: list[int] | None = None, text: bytes = b"a") -> bytes:
-    """One column; ragged when it has ends of rows."""
+    """One column; ragged if it has row ends."""
     parts, at, places = b"", 64 + 128, []
     for part in (text, values, struct.pack(f"<{len(value_ends or [])}q", *(value_ends or [])),
                  struct.pack(f"<{len(row_ends or [])}q", *(row_ends or []))):
@@ -643,7 +643,7 @@ def batches() -> dict[str, bytes]:
 
 
 def streams() -> dict[str, bytes]:
-    """As many streams, each other number, as a mux remembers one by one, and more (fuzz_mux.c)."""
+    """As many streams, with every other number, as a mux remembers individually, and more (fuzz_mux.c)."""
     return {"many-streams": b"\xf8\x10", "some-streams": b"\xf8\x05" + b"\6\4" + struct.pack(">I", 1003) + b"\0\0\0\0\1x"}
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A trial that uses a GPU, with nothing but the driver's library.
+"""A trial that uses a GPU, with only the driver's library.
 
     load.py MEGABYTES SECONDS [fault]
 
-Takes memory, runs kernels for a while, and (`fault`) writes where it may not.
-Each line it prints is JSON. Exit status 3: CUDA said no.
+Allocates memory, runs kernels for a while, and (`fault`) writes to an invalid address.
+Each line of its output is JSON. Exit status 3: a CUDA call failed.
 """
 import ctypes
 import json
@@ -34,7 +34,7 @@ MULTIPROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 cuda = ctypes.CDLL("libcuda.so.1")
 
 
-def say(**words: Any) -> None:
+def emit(**words: Any) -> None:
     print(json.dumps(words), flush=True)
 
 
@@ -48,12 +48,12 @@ def call(name: str, *args: Any) -> None:
     if code:
         text = ctypes.c_char_p()
         cuda.cuGetErrorName(code, ctypes.byref(text))
-        say(error=(text.value or b"?").decode(), call=name, logged=log_has_fault())
+        emit(error=(text.value or b"?").decode(), call=name, logged=log_has_fault())
         sys.exit(3)
 
 
 def open_device() -> ctypes.c_void_p:
-    """The first device that is visible, and the kernel."""
+    """The kernel, loaded on the first visible device."""
     device, context, module, kernel = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
     count, cores, free, total = ctypes.c_int(), ctypes.c_int(), ctypes.c_size_t(), ctypes.c_size_t()
     call("cuInit", 0)
@@ -65,7 +65,7 @@ def open_device() -> ctypes.c_void_p:
     call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
     call("cuModuleLoadData", ctypes.byref(module), PTX)
     call("cuModuleGetFunction", ctypes.byref(kernel), module, b"poke")
-    say(devices=count.value, cores=cores.value, free_mb=free.value >> 20, total_mb=total.value >> 20)
+    emit(devices=count.value, cores=cores.value, free_mb=free.value >> 20, total_mb=total.value >> 20)
     return kernel
 
 
@@ -87,7 +87,7 @@ def main() -> None:
         time.sleep(0.01)
     if sys.argv[3:] == ["fault"]:
         launch(kernel, 0)
-    say(done=True)
+    emit(done=True)
 
 
 main()

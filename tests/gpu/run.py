@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the other tests cannot show: leases and shares on a real GPU, with NVIDIA's own library and MPS.
+"""Tests that need a real GPU: leases and shares with NVIDIA's own library and MPS.
 
     tests/gpu/run.py [PROGRAM]        PROGRAM: hopyard (default: the one in PATH)
 
-Needs a machine with at least one NVIDIA GPU (Volta or newer) that nobody uses, and nothing but Python.
+Needs a machine with at least one unused NVIDIA GPU (Volta or newer), and only Python.
 The last line is `N passed, N failed`.
 """
 from __future__ import annotations
@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 LOAD = [sys.executable, str(HERE / "load.py")]
 PROGRAM = sys.argv[1] if len(sys.argv) > 1 else shutil.which("hopyard") or "hopyard"
 
-# Until as many trials as $2 have come to $1.
+# Waits until $2 trials have arrived at $1.
 MEET = """
 meet()
 {
@@ -36,7 +36,7 @@ meet()
 
 
 class Place:
-    """A project, a runtime folder, and the program in them."""
+    """A project, a runtime directory, and the program."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -67,8 +67,8 @@ class Place:
             t["folder"] = Path(shown["run"]["logdir"]) / t["dir"]
         return shown["trials"]
 
-    def said(self, trial: dict[str, Any], attempt: str = "stdout") -> dict[str, Any]:
-        """All that a trial's lines of JSON say."""
+    def output(self, trial: dict[str, Any], attempt: str = "stdout") -> dict[str, Any]:
+        """The values of a trial's JSON lines, merged."""
         path, words = trial["folder"] / attempt, {}
         for line in path.read_text().splitlines() if path.exists() else []:
             words.update(json.loads(line) if line.startswith("{") else {})
@@ -76,7 +76,7 @@ class Place:
 
 
 def daemons() -> list[str]:
-    """MPS processes of this user's that run."""
+    """Running MPS processes of this user."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -91,7 +91,7 @@ def daemons() -> list[str]:
 def wait_for(what: Callable[[], Any], why: str, seconds: float = 30) -> Any:
     end = time.monotonic() + seconds
     while not (answer := what()):
-        assert time.monotonic() < end, f"waited in vain: {why}"
+        assert time.monotonic() < end, f"timed out: {why}"
         time.sleep(0.05)
     return answer
 
@@ -102,7 +102,7 @@ def gpu_count() -> int:
     return sum(line.startswith("gpu ") for line in listed.stdout.splitlines())
 
 
-# ---- the tests: each in a place of its own --------------------------------------------------
+# ---- the tests: each in its own directory ---------------------------------------------------
 
 
 def test_five_shares_of_a_fifth_run_at_once_and_a_sixth_waits(p: Place) -> None:
@@ -119,13 +119,13 @@ def test_five_shares_of_a_fifth_run_at_once_and_a_sixth_waits(p: Place) -> None:
     assert [t["state"] for t in trials] == ["done"] * 6, out
     counts = [int((p.folder / f"count-{x}").read_text()) for x in range(1, 7)]
     assert max(counts) == 5, counts
-    said = [p.said(t) for t in trials]
-    print(f"    {said[0]}; at once: {counts}")
-    assert all(s["devices"] == 1 and s["free_mb"] <= s["total_mb"] * 0.2 for s in said)
-    assert said[0]["cores"] < 0.3 * 132 or said[0]["total_mb"] < 40000  # a fifth of an H200's 132
+    outputs = [p.output(t) for t in trials]
+    print(f"    {outputs[0]}; at once: {counts}")
+    assert all(s["devices"] == 1 and s["free_mb"] <= s["total_mb"] * 0.2 for s in outputs)
+    assert outputs[0]["cores"] < 0.3 * 132 or outputs[0]["total_mb"] < 40000  # a fifth of an H200's 132
 
 
-def test_one_that_takes_more_than_its_share_fails_alone(p: Place) -> None:
+def test_trial_over_its_share_fails_alone(p: Place) -> None:
     script = p.script("""
         meet four 4
         mb=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | head -1)
@@ -133,30 +133,30 @@ def test_one_that_takes_more_than_its_share_fails_alone(p: Place) -> None:
         exec "$2" "$3" 1000 4""")
     p.run("--grid", "x=1..4", "--gpus", 0.2, "--parallel", 4, "--", script, "{x}", *LOAD)
     trials = p.trials()
-    print(f"    {[t['state'] for t in trials]}, {p.said(trials[1])}")
+    print(f"    {[t['state'] for t in trials]}, {p.output(trials[1])}")
     assert [t["state"] for t in trials] == ["done", "failed", "done", "done"]
-    assert p.said(trials[1])["error"] == "CUDA_ERROR_OUT_OF_MEMORY"
+    assert p.output(trials[1])["error"] == "CUDA_ERROR_OUT_OF_MEMORY"
     assert [t["attempt"] for t in trials] == [1] * 4
 
 
-def test_victims_of_a_fault_run_again_and_the_one_at_fault_fails(p: Place) -> None:
+def test_victims_of_a_fault_are_retried_and_its_cause_fails(p: Place) -> None:
     script = p.script("""
         [ $HOPYARD_ATTEMPT -ge 3 ] || meet four-$HOPYARD_ATTEMPT 4
         [ $1 = 2 ] && exec "$2" "$3" 500 1 fault
         exec "$2" "$3" 500 3""")
     out = p.run("--grid", "x=1..4", "--gpus", 0.25, "--parallel", 4, "--", script, "{x}", *LOAD)
     trials = p.trials()
-    print("    " + "\n    ".join(line for line in out.splitlines() if "fell" in line or "failed" in line))
-    print(f"    {[(t['state'], t['attempt']) for t in trials]}, first: {p.said(trials[0], 'stdout.1')}")
+    print("    " + "\n    ".join(line for line in out.splitlines() if "fault" in line or "failed" in line))
+    print(f"    {[(t['state'], t['attempt']) for t in trials]}, first: {p.output(trials[0], 'stdout.1')}")
     assert [t["state"] for t in trials] == ["done", "failed", "done", "done"]
     assert all(t["attempt"] == 3 for t in trials)
     for t in trials:
         for attempt in ("stdout.1", "stdout.2"):
-            assert p.said(t, attempt)["error"] == "CUDA_ERROR_ILLEGAL_ADDRESS"
-            assert p.said(t, attempt)["logged"], "the server's log was late"
+            assert p.output(t, attempt)["error"] == "CUDA_ERROR_ILLEGAL_ADDRESS"
+            assert p.output(t, attempt)["logged"], "the server's log was late"
 
 
-def test_a_failure_without_a_fault_is_its_own(p: Place) -> None:
+def test_failure_without_a_gpu_fault_is_charged_to_the_trial(p: Place) -> None:
     script = p.script("""meet two 2; "$2" "$3" 500 1; exit $1""")
     p.run("--grid", "x=0,7", "--gpus", 0.5, "--parallel", 2, "--", script, "{x}", *LOAD)
     assert [(t["state"], t["attempt"]) for t in p.trials()] == [("done", 1), ("failed", 1)]
@@ -193,21 +193,21 @@ def test_shares_of_two_runs_add_up_and_share_one_daemon(p: Place) -> None:
     assert len(list((p.runtime / "hopyard").glob("mps-*"))) <= gpu_count()
 
 
-def test_a_client_of_somebody_elses_does_not_keep_the_daemon(p: Place) -> None:
+def test_foreign_client_does_not_keep_the_daemon_alive(p: Place) -> None:
     script = p.script("""echo "$CUDA_MPS_PIPE_DIRECTORY" >folder; "$2" "$3" 100 2""")
     run = p.start("--gpus", 0.5, "--", script, "x", *LOAD)
-    told = p.folder / "folder"
-    folder = wait_for(lambda: told.exists() and told.read_text().strip(), "it runs")
-    stranger = subprocess.Popen([*LOAD, "100", "60"], env={**p.env, "CUDA_MPS_PIPE_DIRECTORY": folder},
-                                stdout=subprocess.PIPE, text=True)
-    assert stranger.stdout and "devices" in stranger.stdout.readline()
+    written = p.folder / "folder"
+    folder = wait_for(lambda: written.exists() and written.read_text().strip(), "the trial runs")
+    other_client = subprocess.Popen([*LOAD, "100", "60"], env={**p.env, "CUDA_MPS_PIPE_DIRECTORY": folder},
+                                    stdout=subprocess.PIPE, text=True)
+    assert other_client.stdout and "devices" in other_client.stdout.readline()
     run.communicate(timeout=60)
     wait_for(lambda: not daemons(), f"the daemon is gone: {daemons()}", 20)
-    stranger.kill()
-    stranger.communicate()
+    other_client.kill()
+    other_client.communicate()
 
 
-def test_jax_keeps_to_its_share(p: Place) -> None:
+def test_jax_stays_within_its_share(p: Place) -> None:
     if subprocess.run([sys.executable, "-c", "import jax"], capture_output=True).returncode:
         print("    no JAX here")
         return
@@ -215,7 +215,7 @@ def test_jax_keeps_to_its_share(p: Place) -> None:
             "print(json.dumps({'limit_mb': jax.devices()[0].memory_stats()['bytes_limit'] >> 20}))")
     out = p.run("--gpus", 0.1, "--", sys.executable, "-c", code)
     (trial,) = p.trials()
-    print(f"    {p.said(trial)}")
+    print(f"    {p.output(trial)}")
     assert trial["state"] == "done", out + (trial["folder"] / "stderr").read_text()[-2000:]
 
 
@@ -226,13 +226,13 @@ def test_each_rank_of_a_training_has_its_share_and_all_run_at_once(p: Place) -> 
     out = p.run("-np", 2, "--gpus", 0.5, "--", script, *LOAD, command="train")
     trials = p.trials()
     assert [t["state"] for t in trials] == ["done"] * 2, out
-    said = [p.said(t) for t in trials]
-    print(f"    {said[0]}")
-    assert all(s["devices"] == 1 and s["free_mb"] <= s["total_mb"] * 0.51 for s in said)
+    outputs = [p.output(t) for t in trials]
+    print(f"    {outputs[0]}")
+    assert all(s["devices"] == 1 and s["free_mb"] <= s["total_mb"] * 0.51 for s in outputs)
 
 
-def test_workers_of_a_cluster_have_their_shares_and_servers_none(p: Place) -> None:
-    """One serves the others; what is printed there would say how many GPUs it sees."""
+def test_workers_of_a_cluster_have_shares_and_servers_none(p: Place) -> None:
+    """One serves the others; its output would have the number of visible GPUs."""
     script = p.script("""
         case $HOPYARD_NODE in
         ps:*) "$1" "$2" 1000 1; exec sleep 600 ;;
@@ -242,16 +242,16 @@ def test_workers_of_a_cluster_have_their_shares_and_servers_none(p: Place) -> No
     out = p.run("--roles", "ps=1,worker=2", "--gpus", 0.1, "--", script, *LOAD, command="train")
     server, *workers = p.trials()
     assert [t["state"] for t in (server, *workers)] == ["done"] * 3, out
-    said = [p.said(t) for t in workers]
-    print(f"    {said[0]}, the server: {p.said(server)}")
-    assert all(s["devices"] == 1 and s["free_mb"] <= s["total_mb"] * 0.11 for s in said)
-    assert not p.said(server).get("devices"), "a parameter server sees a GPU"
+    outputs = [p.output(t) for t in workers]
+    print(f"    {outputs[0]}, the server: {p.output(server)}")
+    assert all(s["devices"] == 1 and s["free_mb"] <= s["total_mb"] * 0.11 for s in outputs)
+    assert not p.output(server).get("devices"), "a parameter server sees a GPU"
 
 
 def main() -> int:
     passed, failed = 0, []
     if not gpu_count():
-        print("there is no GPU here")
+        print("this machine has no GPU")
         return 1
     for name, test in list(globals().items()):
         if not name.startswith("test_"):

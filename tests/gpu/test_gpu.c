@@ -18,11 +18,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-int nvmlShutdown(void); /* so that the linker keeps the library which has it */
+int nvmlShutdown(void); /* so that the linker keeps its library */
 
 static char runtime[64];
 
-/* ---- the beginning and end of each test ------------------------------------------- */
+/* ---- setup and teardown ---------------------------------------------------------- */
 
 static int set_up(void **state)
 {
@@ -63,7 +63,7 @@ static size_t visible(const char *text, struct hy_gpu_device *list)
     return hy_gpu_visible(text, list, HY_COUNT(uuids));
 }
 
-HY_TEST(test_only_what_the_user_may_see_is_lent)
+HY_TEST(test_only_visible_devices_are_leased)
 {
     struct hy_gpu_device list[3] = {0};
 
@@ -74,7 +74,7 @@ HY_TEST(test_only_what_the_user_may_see_is_lent)
     assert_int_equal(visible("2,0", list), 2);
     assert_string_equal(list[0].uuid, "GPU-99ffee00-2");
     assert_string_equal(list[1].uuid, "GPU-11aa22bb-0");
-    assert_int_equal(visible("1,7,0", list), 1); /* as CUDA has it: the first bad entry ends the list */
+    assert_int_equal(visible("1,7,0", list), 1); /* as in CUDA: the first invalid entry ends the list */
     assert_int_equal(visible("1,-1,0", list), 1);
     assert_int_equal(visible(" 1 , 2", list), 2);
     assert_int_equal(visible("1,,2", list), 1);
@@ -82,7 +82,7 @@ HY_TEST(test_only_what_the_user_may_see_is_lent)
     assert_int_equal(visible("18446744073709551616", list), 0);
 }
 
-HY_TEST(test_a_device_is_named_by_the_beginning_of_its_uuid)
+HY_TEST(test_device_is_selected_by_a_prefix_of_its_uuid)
 {
     struct hy_gpu_device list[3] = {0};
 
@@ -91,12 +91,12 @@ HY_TEST(test_a_device_is_named_by_the_beginning_of_its_uuid)
     assert_int_equal(visible("GPU-11aa3,gpu-9", list), 2);
     assert_string_equal(list[0].uuid, "GPU-11aa33cc-1");
     assert_string_equal(list[1].uuid, "GPU-99ffee00-2");
-    assert_int_equal(visible("GPU-11aa", list), 0); /* it fits two */
+    assert_int_equal(visible("GPU-11aa", list), 0); /* it matches two */
     assert_int_equal(visible("GPU-11aa22bb-0x", list), 0);
     assert_int_equal(visible("MIG-11aa22bb-0", list), 0);
 }
 
-/* ---- what the MPS server says ------------------------------------------------------------- */
+/* ---- the log of the MPS server ------------------------------------------------------------ */
 
 #define HEAD "[2026-11-15 07:45:32.837 Server   466] "
 
@@ -112,33 +112,33 @@ static const char recovery_text[] = HEAD
     "Client {PID: 577, Context ID: 1} exiting. Number of active client contexts is 0.\n" HEAD
     "Destroy server context on device 0 (NVIDIA H200)\n" HEAD "Client process 578 disconnected\n";
 
-HY_TEST(test_a_fault_in_the_log_names_the_clients_it_hit)
+HY_TEST(test_fault_in_the_log_names_the_affected_clients)
 {
     hy_cleanup_free char *both = hy_asprintf("%s%s", fault_text, recovery_text);
     struct hy_mps_faults f;
 
     hy_mps_log_scan(fault_text, strlen(fault_text), &f);
     assert_true(f.any && !f.over);
-    assert_int_equal(f.struck, 3);
+    assert_int_equal(f.clients_hit, 3);
     assert_int_equal(f.last, strcspn(fault_text, "\n") + 1);
     hy_mps_log_scan(both, strlen(both), &f);
     assert_true(f.any && f.over);
-    assert_int_equal(f.struck, 3);
+    assert_int_equal(f.clients_hit, 3);
     hy_mps_log_scan(recovery_text, strlen(recovery_text), &f);
-    assert_false(f.any || f.over || f.struck);
+    assert_false(f.any || f.over || f.clients_hit);
 }
 
-HY_TEST(test_a_log_cut_anywhere_is_read_without_harm)
+HY_TEST(test_truncated_log_is_parsed_safely)
 {
     struct hy_mps_faults f;
 
     hy_mps_log_scan("", 0, &f);
     assert_false(f.any);
     for (size_t from = 0; from < strlen(fault_text); from++) {
-        char *piece = strdup(fault_text + from); /* an end of its own, for the sanitizer */
+        char *piece = strdup(fault_text + from); /* a separate allocation, for the sanitizer */
 
         hy_mps_log_scan(piece, strlen(piece), &f);
-        assert_true(f.struck <= 3);
+        assert_true(f.clients_hit <= 3);
         hy_mps_log_scan(piece, strlen(piece) / 2, &f);
         free(piece);
     }
@@ -221,16 +221,16 @@ static int ask(struct bench *b, struct asked *a, uint64_t mask, uint32_t share)
     return hy_gpu_lease_new(b->gpus, mask, share, &events, a, &a->lease, &err);
 }
 
-/* Asks, and turns until it knows. */
+/* Requests a lease, and runs the loop until there is a result. */
 static void get(struct bench *b, struct asked *a, uint64_t mask, uint32_t share)
 {
     assert_int_equal(ask(b, a, mask, share), 0);
-    assert_false(a->held || a->ready || a->failed); /* not from inside the call */
+    assert_false(a->held || a->ready || a->failed); /* callbacks do not run inside the call */
     while (!a->held && !a->ready && !a->failed)
         uv_run(&b->loop, UV_RUN_ONCE);
 }
 
-/* The value of a word in a trial's environment; NULL: not there. */
+/* The value of a variable in a trial's environment; NULL: unset. */
 static const char *word(const struct hy_gpu_lease *l, const char *name)
 {
     static char *env[HY_GPU_ENV_MAX];
@@ -264,7 +264,7 @@ HY_TEST_WITH(test_devices_are_found_and_named, set_up, tear_down)
     close_bench(&b);
 }
 
-HY_TEST_WITH(test_a_driver_that_does_not_work_is_no_gpus, set_up, tear_down)
+HY_TEST_WITH(test_failing_driver_means_no_gpus, set_up, tear_down)
 {
     static const char *const faults[] = {"init", "memory"};
     struct bench b;
@@ -277,7 +277,7 @@ HY_TEST_WITH(test_a_driver_that_does_not_work_is_no_gpus, set_up, tear_down)
     }
 }
 
-HY_TEST_WITH(test_a_lease_sets_the_trials_visible_devices, set_up, tear_down)
+HY_TEST_WITH(test_lease_sets_the_visible_devices_of_the_trial, set_up, tear_down)
 {
     struct bench b;
     struct asked one, two;
@@ -305,7 +305,7 @@ HY_TEST_WITH(test_a_lease_sets_the_trials_visible_devices, set_up, tear_down)
     close_bench(&b);
 }
 
-HY_TEST_WITH(test_the_users_words_give_way_but_for_a_framework, set_up, tear_down)
+HY_TEST_WITH(test_lease_overrides_variables_of_the_user_except_for_frameworks, set_up, tear_down)
 {
     char *env[8 + HY_GPU_ENV_MAX] = {(char *)"HOME=/root", (char *)"CUDA_VISIBLE_DEVICES=0",
                                      (char *)"XLA_PYTHON_CLIENT_MEM_FRACTION=0.5", (char *)"CUDA_VISIBLE_DEVICES_X=1",
@@ -332,7 +332,7 @@ HY_TEST_WITH(test_the_users_words_give_way_but_for_a_framework, set_up, tear_dow
     close_bench(&b);
 }
 
-HY_TEST_WITH(test_another_device_is_taken_when_the_one_suggested_is_held, set_up, tear_down)
+HY_TEST_WITH(test_another_device_is_leased_if_the_suggested_one_is_held, set_up, tear_down)
 {
     struct hy_gpu_lock foreign = {0};
     struct bench b;
@@ -348,7 +348,7 @@ HY_TEST_WITH(test_another_device_is_taken_when_the_one_suggested_is_held, set_up
     close_bench(&b);
 }
 
-HY_TEST_WITH(test_a_waiting_lease_reports_once_and_gets_released_devices, set_up, tear_down)
+HY_TEST_WITH(test_waiting_lease_reports_once_and_gets_released_devices, set_up, tear_down)
 {
     struct hy_gpu_lock foreign = {0};
     struct bench b;
@@ -364,12 +364,12 @@ HY_TEST_WITH(test_a_waiting_lease_reports_once_and_gets_released_devices, set_up
     assert_non_null(strstr(second.why, "leased by another run"));
     get(&b, &both, 3, 1000);
     assert_int_equal(both.held, 1);
-    hy_gpu_lock_drop(&foreign); /* another run's: found by looking again */
+    hy_gpu_lock_drop(&foreign); /* of another run: found by polling */
     while (!second.ready)
         uv_run(&b.loop, UV_RUN_ONCE);
     assert_string_equal(word(second.lease, "CUDA_VISIBLE_DEVICES"), device(&b, 1));
     assert_int_equal(second.held, 1);
-    hy_gpu_lease_free(first.lease); /* our own: noticed at once */
+    hy_gpu_lease_free(first.lease); /* our own: found at once */
     hy_gpu_lease_free(second.lease);
     uv_run(&b.loop, UV_RUN_NOWAIT);
     assert_int_equal(both.ready, 1);
@@ -377,7 +377,7 @@ HY_TEST_WITH(test_a_waiting_lease_reports_once_and_gets_released_devices, set_up
     close_bench(&b);
 }
 
-HY_TEST_WITH(test_a_lease_that_waits_for_two_devices_holds_none, set_up, tear_down)
+HY_TEST_WITH(test_lease_that_waits_for_two_devices_holds_none, set_up, tear_down)
 {
     struct hy_gpu_lock foreign = {0}, other = {0};
     struct bench b;
@@ -395,7 +395,7 @@ HY_TEST_WITH(test_a_lease_that_waits_for_two_devices_holds_none, set_up, tear_do
     assert_int_equal(both.ready, 0);
 }
 
-HY_TEST_WITH(test_more_than_there_are_is_an_error, set_up, tear_down)
+HY_TEST_WITH(test_more_devices_than_exist_are_an_error, set_up, tear_down)
 {
     struct bench b;
     struct asked a;
@@ -410,7 +410,7 @@ HY_TEST_WITH(test_more_than_there_are_is_an_error, set_up, tear_down)
 
 /* ---- MPS ------------------------------------------------------------------------------------------ */
 
-/* What the control program has noted: "start quit ". */
+/* The commands that the fake control program has logged: "start quit ". */
 static const char *control_log(const char *folder)
 {
     static char text[256];
@@ -442,7 +442,7 @@ static void append(const char *folder, const char *name, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-HY_TEST_WITH(test_a_share_is_enforced_by_a_daemon_that_ends_with_its_last_user, set_up, tear_down)
+HY_TEST_WITH(test_share_is_enforced_by_a_daemon_that_exits_with_its_last_client, set_up, tear_down)
 {
     char folder[200];
     struct bench b;
@@ -471,7 +471,7 @@ HY_TEST_WITH(test_a_share_is_enforced_by_a_daemon_that_ends_with_its_last_user, 
     assert_string_equal(control_log(folder), "start quit ");
 }
 
-HY_TEST_WITH(test_two_agents_share_a_daemon_and_the_last_one_ends_it, set_up, tear_down)
+HY_TEST_WITH(test_two_agents_share_a_daemon_and_the_last_one_stops_it, set_up, tear_down)
 {
     char folder[200];
     struct bench first, second;
@@ -491,7 +491,7 @@ HY_TEST_WITH(test_two_agents_share_a_daemon_and_the_last_one_ends_it, set_up, te
     assert_string_equal(control_log(folder), "start quit ");
 }
 
-HY_TEST_WITH(test_without_mps_a_share_is_asked_of_the_trial, set_up, tear_down)
+HY_TEST_WITH(test_without_mps_the_trial_gets_its_share_in_the_environment, set_up, tear_down)
 {
     struct bench b;
     struct asked a, c;
@@ -511,7 +511,7 @@ HY_TEST_WITH(test_without_mps_a_share_is_asked_of_the_trial, set_up, tear_down)
     close_bench(&b);
 }
 
-HY_TEST_WITH(test_a_machine_without_the_control_program_has_no_mps, set_up, tear_down)
+HY_TEST_WITH(test_machine_without_the_control_program_has_no_mps, set_up, tear_down)
 {
     hy_cleanup_free char *path = hy_strdup(getenv("PATH"));
     struct bench b;
@@ -527,7 +527,7 @@ HY_TEST_WITH(test_a_machine_without_the_control_program_has_no_mps, set_up, tear
     close_bench(&b);
 }
 
-HY_TEST_WITH(test_a_fault_of_a_neighbor_is_found_in_the_servers_log, set_up, tear_down)
+HY_TEST_WITH(test_fault_of_another_client_is_found_in_the_server_log, set_up, tear_down)
 {
     const char *folder;
     struct bench b;
@@ -541,14 +541,14 @@ HY_TEST_WITH(test_a_fault_of_a_neighbor_is_found_in_the_servers_log, set_up, tea
     append(folder, "server.log", recovery_text);
     assert_true(hy_gpu_lease_had_fault(before.lease));
     get(&b, &after, 1, 250);
-    assert_false(hy_gpu_lease_had_fault(after.lease)); /* it was over before it began */
+    assert_false(hy_gpu_lease_had_fault(after.lease)); /* the fault ended before the lease began */
     hy_gpu_lease_free(before.lease);
     hy_gpu_lease_free(after.lease);
     close_bench(&b);
     free((void *)folder);
 }
 
-HY_TEST_WITH(test_a_fault_that_hit_one_client_is_its_own, set_up, tear_down)
+HY_TEST_WITH(test_fault_that_affects_one_client_is_its_own, set_up, tear_down)
 {
     struct bench b;
     struct asked a;
@@ -600,7 +600,7 @@ static pid_t daemon_pid(const char *folder)
     return atoi(text);
 }
 
-/* Until it is a zombie, whoever has to reap it. */
+/* Waits until it is a zombie, whichever process has to reap it. */
 static void kill_daemon(const char *folder)
 {
     pid_t pid = daemon_pid(folder);
@@ -621,7 +621,7 @@ static void kill_daemon(const char *folder)
     }
 }
 
-HY_TEST_WITH(test_a_daemon_that_is_killed_is_started_again_and_its_clients_fell, set_up, tear_down)
+HY_TEST_WITH(test_killed_daemon_is_restarted_and_its_clients_had_a_fault, set_up, tear_down)
 {
     char folder[200];
     struct bench b;
@@ -636,7 +636,7 @@ HY_TEST_WITH(test_a_daemon_that_is_killed_is_started_again_and_its_clients_fell,
     assert_int_equal(c.ready, 1);
     assert_non_null(word(c.lease, "CUDA_MPS_PIPE_DIRECTORY"));
     assert_string_equal(control_log(folder), "start start ");
-    assert_true(hy_gpu_lease_had_fault(a.lease)); /* it is another one now */
+    assert_true(hy_gpu_lease_had_fault(a.lease)); /* it is another daemon now */
     assert_false(hy_gpu_lease_had_fault(c.lease));
     hy_gpu_lease_free(a.lease);
     hy_gpu_lease_free(c.lease);
@@ -644,7 +644,7 @@ HY_TEST_WITH(test_a_daemon_that_is_killed_is_started_again_and_its_clients_fell,
     assert_string_equal(control_log(folder), "start start quit ");
 }
 
-/* An agent that takes a share and is killed, and with it all that it knew. */
+/* An agent that takes a share and is killed, with its state in memory. */
 static void be_killed_with_a_share(const char *mark)
 {
     struct bench b;
@@ -675,7 +675,7 @@ static void leave_a_daemon_behind(char *folder, size_t size)
     fclose(f);
 }
 
-HY_TEST_WITH(test_what_a_killed_agent_left_is_used_and_ended_by_the_next, set_up, tear_down)
+HY_TEST_WITH(test_daemon_of_a_killed_agent_is_reused_and_stopped_by_the_next, set_up, tear_down)
 {
     char folder[200];
     struct bench b;
@@ -693,7 +693,7 @@ HY_TEST_WITH(test_what_a_killed_agent_left_is_used_and_ended_by_the_next, set_up
     assert_string_equal(control_log(folder), "start quit ");
 }
 
-HY_TEST_WITH(test_what_a_killed_agent_left_is_ended_by_gc, set_up, tear_down)
+HY_TEST_WITH(test_daemon_of_a_killed_agent_is_stopped_by_gc, set_up, tear_down)
 {
     char folder[200];
 

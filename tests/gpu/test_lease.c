@@ -17,7 +17,7 @@
 #include "base/rng.h"
 #include "fds.h"
 
-HY_TEST(test_a_share_takes_hundredths_rounded_up)
+HY_TEST(test_share_is_in_hundredths_rounded_up)
 {
     assert_int_equal(hy_gpu_quanta(1), 1);
     assert_int_equal(hy_gpu_quanta(10), 1);
@@ -30,7 +30,7 @@ HY_TEST(test_a_share_takes_hundredths_rounded_up)
     assert_int_equal(hy_gpu_quanta(4000), 0);
 }
 
-/* A device that no other process knows. */
+/* A device that no other process uses. */
 static const char *uuid(void)
 {
     static char text[64];
@@ -40,7 +40,7 @@ static const char *uuid(void)
     return text;
 }
 
-HY_TEST(test_a_whole_device_and_a_share_of_it_exclude_each_other)
+HY_TEST(test_whole_device_and_share_exclude_each_other)
 {
     struct hy_gpu_lock whole = {0}, share = {0};
     int before = count_fds();
@@ -75,7 +75,7 @@ HY_TEST(test_shares_add_up_to_one_and_no_more)
         hy_gpu_lock_drop(&locks[i]);
 }
 
-HY_TEST(test_a_lock_that_cannot_be_added_leaves_the_others)
+HY_TEST(test_failed_lock_keeps_the_others)
 {
     struct hy_gpu_lock lock = {0}, other = {0};
     char second[80];
@@ -91,7 +91,7 @@ HY_TEST(test_a_lock_that_cannot_be_added_leaves_the_others)
     hy_gpu_lock_drop(&lock);
 }
 
-HY_TEST(test_a_lock_lasts_until_the_last_process_that_has_it_is_gone)
+HY_TEST(test_lock_lasts_until_its_last_process_has_exited)
 {
     struct hy_gpu_lock lock = {0}, other = {0};
     int status;
@@ -113,9 +113,9 @@ HY_TEST(test_a_lock_lasts_until_the_last_process_that_has_it_is_gone)
     hy_gpu_lock_drop(&other);
 }
 
-/* What all the racers share. */
+/* Shared by all racing processes. */
 struct tally {
-    int now;   /* hundredths that are taken */
+    int now;   /* hundredths in use */
     int most;
     long shares, wholes, refused;
 };
@@ -146,14 +146,14 @@ static __attribute__((noreturn)) void race(struct tally *t, const char *device, 
             continue;
         note_most(t, __atomic_add_fetch(&t->now, hundredths, __ATOMIC_SEQ_CST));
         if (hy_rng_below(&rng, 4) == 0)
-            usleep((unsigned)hy_rng_below(&rng, 50)); /* so that others meet it */
+            usleep((unsigned)hy_rng_below(&rng, 50)); /* so that others contend for it */
         __atomic_sub_fetch(&t->now, hundredths, __ATOMIC_SEQ_CST);
         hy_gpu_lock_drop(&lock);
     }
     _exit(0);
 }
 
-HY_TEST(test_twenty_processes_racing_never_hold_more_than_one_device)
+HY_TEST(test_20_racing_processes_never_hold_more_than_one_device)
 {
     enum { RACERS = 20, ROUNDS = 2000 };
     struct tally *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -174,14 +174,14 @@ HY_TEST(test_twenty_processes_racing_never_hold_more_than_one_device)
         assert_int_equal(status, 0);
     }
     assert_int_equal(t->now, 0);
-    assert_true(t->most > 50); /* they did meet ... */
+    assert_true(t->most > 50); /* they did contend ... */
     assert_true(t->most <= 100);
     assert_true(t->shares > RACERS && t->wholes > 0 && t->refused > 0);
     assert_int_equal(t->shares + t->wholes + t->refused, RACERS * ROUNDS);
     munmap(t, sizeof *t);
 }
 
-HY_TEST(test_a_lock_survives_every_failing_call)
+HY_TEST(test_lock_survives_every_failing_call)
 {
     static const uint32_t shares[] = {40, 1000};
     int before = count_fds();

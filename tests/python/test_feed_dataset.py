@@ -349,7 +349,7 @@ def test_descriptor_of_the_manager_is_polled(name: str, hub: _hopyard.Hub) -> No
     batches = iter(feed.dataset(5, signature=tf.TensorSpec([None], tf.int64)))
     threading.Timer(0.3, os.write, (writes, b"x")).start()
     assert list(batches) == [] and feed.should_stop()
-    wait_for(lambda: all(thread.name != "hopyard-hears" for thread in threading.enumerate()))
+    wait_for(lambda: all(thread.name != "hopyard-poll" for thread in threading.enumerate()))
     os.close(reads)
     os.close(writes)
 

@@ -136,7 +136,7 @@ def _is_foreign(name: str | None) -> bool:
 
 
 def _code_of(spec: ModuleSpec) -> CodeType | None:
-    """The code object of a module, which is not run; None if there is none."""
+    """The code object of a module, which is not run; None without one."""
     try:
         code: CodeType | None = spec.loader.get_code(spec.name)  # type: ignore[union-attr]
     except (AttributeError, ImportError, SyntaxError):  # if it matters, the trial reports it

@@ -27,7 +27,7 @@ class Trial:
     number: int
     params: dict[str, Any]
     metric: float | None
-    """The value of the run's metric; None if there is none."""
+    """The value of the run's metric; None without a metric."""
     metrics: dict[str, float]
     """All returned or reported values: the last one of each name."""
     state: str

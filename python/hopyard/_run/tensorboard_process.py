@@ -12,7 +12,7 @@ from . import program as _program
 
 Run = tuple[int, str | os.PathLike[str] | None]  # its number, in its project
 
-_current: tuple[int, Run, subprocess.Popen[bytes]] | None = None  # with the id of this process: a fork has none
+_current: tuple[int, Run, subprocess.Popen[bytes]] | None = None  # with the ID of this process: it is invalid in a fork
 _ended: set[str] = set()  # addresses of TensorBoards that have ended unexpectedly
 
 

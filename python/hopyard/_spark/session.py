@@ -78,7 +78,7 @@ def find(setting: Setting, conf: Any, project: Project) -> int | None:
 
 
 def written(project: Project) -> dict[str, Any]:
-    """The [spark] table of the project's hopyard.toml; empty if there is none."""
+    """The [spark] table of the project's hopyard.toml; empty without that file or table."""
     path = os.path.join(directory_of(project), "hopyard.toml")
     try:
         with open_raw(path, "r") as file:

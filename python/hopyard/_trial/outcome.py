@@ -38,7 +38,7 @@ class Outcome:
     values: dict[str, Any] | None
     """The values for $HOPYARD_RESULT; None: it is not written."""
     remark: str = ""
-    """Which value is the metric, or why there is none; "" if that is obvious."""
+    """Which value is the metric, or why the trial has no metric; "" if that is obvious."""
     lacks_metric: bool = False
 
 

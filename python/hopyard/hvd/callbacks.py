@@ -126,7 +126,7 @@ def _inner(optimizer: Any) -> Any:
 def _velocities(optimizer: Any, model: Any) -> list[Any]:
     """The momentum of SGD and RMSprop contains the learning rate, which must be changed there too.
 
-    Before the first step there are none. A model of tf_keras may have no variables then, and raises when asked.
+    Before the first step there are no momentum variables. A model of tf_keras may have no variables then, and raises.
     """
     optimizer = _inner(optimizer)
     if not {cls.__name__ for cls in type(optimizer).__mro__} & {"SGD", "RMSprop"}:

@@ -284,7 +284,7 @@ def _values(kind: int, values: bytes, ends: bytes, type: pa.DataType) -> pa.Arra
 
 
 def _scalars(values: pa.Array, row_ends: bytes) -> pa.Array:
-    """One value for each row, or null if it has none."""
+    """One value for each row; null without a value."""
     ends = np.frombuffer(row_ends, np.int64)
     counts = np.diff(ends)
     if (counts > 1).any():

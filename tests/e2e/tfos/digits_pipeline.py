@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program in the shape of TensorFlowOnSpark's example mnist_pipeline: it knows nothing of hopyard."""
+"""A program like TensorFlowOnSpark's example mnist_pipeline, without references to hopyard."""
 
 
 def main_fun(args, ctx):
@@ -34,7 +34,7 @@ def main_fun(args, ctx):
     tf.io.gfile.makedirs(args.model_dir)
     weights = args.model_dir + "/weights-{epoch:04d}"
     callbacks = [tf.keras.callbacks.ModelCheckpoint(filepath=weights, verbose=1, save_weights_only=True)]
-    # The workers train in step: they stop before one of them has no more rows.
+    # The workers train synchronously: they stop before one of them runs out of rows.
     steps = args.rows / args.batch_size / ctx.num_workers * 0.8
     model.fit(x=ds, epochs=args.epochs, steps_per_epoch=int(steps), callbacks=callbacks, verbose=2)
 

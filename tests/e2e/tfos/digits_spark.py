@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program in the shape of TensorFlowOnSpark's example mnist_spark: it knows nothing of hopyard."""
+"""A program like TensorFlowOnSpark's example mnist_spark, without references to hopyard."""
 
 
 def main_fun(args, ctx):

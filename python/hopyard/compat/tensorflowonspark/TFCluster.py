@@ -62,7 +62,7 @@ class TFCluster:
         """The addresses of the nodes, by number, once all have joined.
 
         `addr` and `authkey` were those of TensorFlowOnSpark's queues, and `tb_port` that of a node's TensorBoard:
-        there are none here.
+        hopyard does not have them.
         """
         self.cluster.wait_for_nodes(self._patience)
         return [

@@ -29,7 +29,7 @@ def get_ip_address() -> str:
 
 
 def find_in_path(path: str, file: str) -> str | bool:
-    """The first file of that name in the directories of `path`; False if there is none."""
+    """The first file of that name in the directories of `path`; False if no directory has it."""
     candidates = (os.path.join(folder, file) for folder in path.split(os.pathsep))
     return next((name for name in candidates if os.path.isfile(name)), False)
 

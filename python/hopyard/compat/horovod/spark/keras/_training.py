@@ -226,7 +226,7 @@ def _callbacks(job: Job, keras: Any, folder: str, rate: float) -> list[Any]:
 
 
 def _boards(job: Job, board: Any, boards: list[Any], folder: str) -> list[Any]:
-    """TensorBoard's events go to the store; without TensorBoard there are none."""
+    """TensorBoard's events go to the store; without TensorBoard no events are written."""
     logs = os.path.join(folder, job.logs)
     if not boards:
         return [board(logs)] if importlib.util.find_spec("tensorboard") else []
