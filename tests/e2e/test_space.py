@@ -7,13 +7,15 @@ import os
 import random
 import re
 import signal
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Yard, wait_for
 
-from hopyard.space import arguments, choice, integer, log, short
+from hopyard.space import arguments, choice, integer, log
 
 VALUES: list[Any] = [
     1, "1", 1.0, -0.0, 0.1, 1e-300, 1e22, 5e-324, 2**63 - 1, -(2**63), True, "true", False, None, "null", "", " ", "a b",
@@ -31,6 +33,13 @@ def seen(yard: Yard, run: int = 1) -> list[dict[str, Any]]:
 PRINT = ("--", "sh", "-c", 'printf %s "$HOPYARD_PARAMS"')
 
 
+def run_space(yard: Yard, *options: tuple[str, object], argv: Sequence[str] = PRINT[1:]) -> subprocess.CompletedProcess[str]:
+    """As Python runs it: values of any length are in a message."""
+    started = yard.submit(options, argv)
+    assert "run" in started, started
+    return yard.run("attach", started["run"])
+
+
 def same(got: Any, want: Any) -> bool:
     """Equal, and of the same types, recursively."""
     return json.dumps(got) == json.dumps(want)
@@ -43,8 +52,7 @@ def shown(yard: Yard, run: int = 1) -> list[dict[str, Any]]:
 
 def test_every_json_value_round_trips(yard: Yard) -> None:
     want = [{"v": value, "n": 1} for value in VALUES]
-    with short(arguments({"v": VALUES, "n": [1]}, "grid")) as args:
-        p = yard.run("run", *args, *PRINT)
+    p = run_space(yard, *arguments({"v": VALUES, "n": [1]}, "grid"))
     assert len(re.findall(r"\] trial \d+ done", p.stdout)) == len(VALUES)
     assert same(seen(yard), want)
     assert same(shown(yard), want)
@@ -69,8 +77,7 @@ def test_random_values_round_trip(yard: Yard) -> None:
         return [value(depth + 1) for _ in many] if kind == 4 else {f"k{i}": value(depth + 1) for i in many}
 
     values = [value() for _ in range(100)]
-    with short(arguments({"v": values}, "grid")) as args:
-        yard.run("run", *args, *PRINT)
+    run_space(yard, *arguments({"v": values}, "grid"))
     assert same(seen(yard), [{"v": v} for v in values])
     assert same(shown(yard), [{"v": v} for v in values])
 
@@ -90,9 +97,9 @@ def test_spelling_of_a_number_is_kept(yard: Yard) -> None:
 
 def test_categories_may_be_json_values(yard: Yard) -> None:
     space = {"act": choice("relu", None, [1, {"a": 2}]), "n": choice(32, 64), "lr": log(1e-5, 1e-1), "k": integer(1, 3)}
-    yard.run("run", "--random", 30, "--seed", 1, *arguments(space, "random"), *PRINT)
-    yard.run("run", "--evolve", "--generations", 3, "--population", 5, "--max", "f", "--seed", 1,
-             *arguments(space, "evolve"), "--", "sh", "-c", 'printf %s "$HOPYARD_PARAMS"; echo 1 > $HOPYARD_RESULT')
+    run_space(yard, ("random", 30), ("seed", 1), *arguments(space, "random"))
+    run_space(yard, ("evolve", True), ("generations", 3), ("population", 5), ("max", "f"), ("seed", 1), *arguments(space, "evolve"),
+              argv=["sh", "-c", 'printf %s "$HOPYARD_PARAMS"; echo 1 > $HOPYARD_RESULT'])
     for run in (1, 2):
         params = seen(yard, run)
         assert same(params, shown(yard, run))
@@ -103,7 +110,7 @@ def test_categories_may_be_json_values(yard: Yard) -> None:
 
 
 def test_floats_stay_floats_at_their_bounds(yard: Yard) -> None:
-    yard.run("run", "--random", 3, *arguments({"x": [2.0, 2.0]}, "random"), *PRINT)
+    run_space(yard, ("random", 3), *arguments({"x": [2.0, 2.0]}, "random"))
     assert same(seen(yard), [{"x": 2.0}] * 3) and same(shown(yard), [{"x": 2.0}] * 3)
 
 
@@ -111,7 +118,7 @@ def test_floats_stay_floats_at_their_bounds(yard: Yard) -> None:
 
 
 def test_paired_lists_are_combined_by_position(yard: Yard) -> None:
-    p = yard.run("run", *arguments({"lr": [0.1, 0.01, 0.001], "layers": integer(1, 3), "act": ["a", None, [1]]}, "paired"), *PRINT)
+    p = run_space(yard, *arguments({"lr": [0.1, 0.01, 0.001], "layers": integer(1, 3), "act": ["a", None, [1]]}, "paired"))
     want = [{"lr": 0.1, "layers": 1, "act": "a"}, {"lr": 0.01, "layers": 2, "act": None}, {"lr": 0.001, "layers": 3, "act": [1]}]
     assert same(seen(yard), want)
     assert "run 1: 3 trials" in p.stdout
@@ -150,8 +157,7 @@ def test_100000_values_from_a_file(yard: Yard) -> None:
     yard.run("run", "--random", 3, "--seed", 5, "--space", f"x=@{file}", *PRINT)
     file.unlink()
     assert all(p["x"] in values for p in seen(yard))
-    with short(arguments({"x": values, "y": list(range(100_000))}, "paired")) as args:
-        run = json.loads(yard.run("run", "--detach", "--json", *args, "--", "sleep", "1000").stdout.splitlines()[-1])["run"]
+    run = yard.submit(arguments({"x": values, "y": list(range(100_000))}, "paired"), ["sleep", "1000"])["run"]
     wait_for(lambda: yard.trials(run), "the first trial starts")
     yard.run("stop", run)
     head = json.loads(yard.run("show", run, "--json").stdout)["run"]
