@@ -111,7 +111,7 @@ class Result:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Result):
             return NotImplemented
-        same = (self.run, self.logdir, self.state, self.message) == (other.run, other.logdir, other.state, other.message)
+        same = (self.run, self.logdir, self.state) == (other.run, other.logdir, other.state)
         return same and self.trials == other.trials and self.notes == other.notes
 
     __hash__ = None  # type: ignore[assignment]
