@@ -49,7 +49,7 @@ def clusters_of(item: pytest.Item) -> set[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks the tests on clusters, and those that need HDFS alone.
+    """Marks the tests on clusters, those that need YARN, and those that need HDFS alone.
 
     Of the suites for all engines (engines.py), clusters run what is not marked `full`, or all of it with
     HOPYARD_TEST_CLUSTER=all.
@@ -57,6 +57,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if clusters := clusters_of(item):
             item.add_marker("cluster")
+        if "yarn" in clusters:
+            item.add_marker("yarn")
         if clusters == {"hdfs"}:
             item.add_marker("hdfs")
     if os.environ.get("HOPYARD_TEST_CLUSTER") == "all":
