@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Java that starts Spark with two thirds of the CPU: it maps the classes that Spark loads from an archive.
 
-A JVM accepts an archive only if its class path begins with the jars that the archive was made of, and Spark's begins with
-a folder of settings. So this java moves folders behind jars; no jar has a file of the names that are in such a folder.
+A JVM accepts an archive only if its class path begins with the jars that the archive was made of, and Spark's begins
+with a folder of settings. So this java moves folders behind jars, none of which has files of the same names.
 """
 from __future__ import annotations
 
@@ -70,13 +70,15 @@ spark.stop()
 
 
 def options() -> str:
-    """For sessions on this machine, whose class path begins with jars: with the archive if it was made."""
+    """With the archive, if there is one. Sessions on this machine need no other java: their path begins with jars."""
     return f"{OPTIONS} {SHARE}" if ARCHIVE.exists() else OPTIONS
 
 
 def java_home() -> Path:
     """The home of this java, which is made once for each Java and pyspark."""
     home = find_java()
+    if home == (FOLDER / "home").resolve():  # JAVA_HOME is of a cluster's environment
+        return FOLDER / "home"
     jars = sorted((find_pyspark() / "jars").glob("*.jar"))
     facts = [str(home), LAUNCHER, PROGRAM, OPTIONS, *(f"{jar} {jar.stat().st_mtime_ns}" for jar in jars)]
     stamp = hashlib.sha256("\n".join(facts).encode()).hexdigest()
@@ -103,7 +105,11 @@ def write_home(home: Path) -> None:
 
 
 def write_archive() -> None:
-    """A new file, which replaces the old one when it is whole: JVMs may have that open."""
+    """A new file, which replaces the old one when it is whole: JVMs may have that open.
+
+    A Java without an archive of its own classes cannot make one of others; it works as well, but slower.
+    """
+    ARCHIVE.unlink(missing_ok=True)
     new = ARCHIVE.with_suffix(".new")
     new.unlink(missing_ok=True)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "HADOOP_"))}
@@ -112,6 +118,9 @@ def write_archive() -> None:
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, cwd=folder, stdin=subprocess.DEVNULL, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace")
-    if done.returncode or not new.exists():
-        raise Trouble(f"no archive of Spark's classes could be made:\n{done.stdout[-3000:]}")
-    new.replace(ARCHIVE)
+    if done.returncode:
+        raise Trouble(f"Spark does not start:\n{done.stdout[-3000:]}")
+    if new.exists():
+        new.replace(ARCHIVE)
+    else:
+        print(f"There is no archive of Spark's classes:\n{done.stdout[-3000:]}", file=sys.stderr)

@@ -88,8 +88,8 @@ class Part:
 
     def java_options(self) -> str:
         """With a folder for what a JVM that is killed leaves behind."""
-        share = java.SHARE if self.runs_spark else ""
-        return f"{java.OPTIONS} {share} -Djava.io.tmpdir={self.folder / 'tmp'}"
+        options = java.options() if self.runs_spark else java.OPTIONS
+        return f"{options} -Djava.io.tmpdir={self.folder / 'tmp'}"
 
     def apart(self, daemon: str) -> list[str]:
         """What a command begins with that is not to see DIR/edge."""
