@@ -56,8 +56,9 @@ build/.installed: $(SOURCES) .venv/.tools
 	.venv/bin/pip install --quiet $(LEARN)
 	@touch $@
 
-.venv/.check: Makefile .venv/.learn
+.venv/.check: Makefile .venv/.learn $(wildcard tests/site/*)
 	.venv/bin/pip install --quiet $(CHECK)
+	cp tests/site/* "$$(.venv/bin/python -c 'import site; print(site.getsitepackages()[0])')"
 	@touch $@
 
 # TensorFlow's ops are also tested on the oldest TensorFlow that pip has for this Python (3.11: 2.12).

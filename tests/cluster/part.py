@@ -14,14 +14,12 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import java
 from processes import MARK, ClusterError, Process, kill_marked, read_stat
 from system import HOST, find_java, read_json, tail, write_json
 
 WORKERS = 2  # of Spark, and of YARN
 GPUS = 2  # of each one; as in gpu.sh
-# For short lives: a JVM with the full compiler takes twice as long to start; verifying classes takes an eighth of the rest.
-JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -XX:+UnlockDiagnosticVMOptions "
-                "-XX:-BytecodeVerificationRemote")
 FOREIGN = ("SPARK_", "PYSPARK_", "HADOOP_", "HDFS_", "YARN_", "HOPYARD_", "JAVA_TOOL_OPTIONS", "PYTHONPATH", MARK)
 
 
@@ -44,6 +42,7 @@ class Part:
     name: str
     daemons: list[str]
     ports_of: dict[str, list[str]]
+    runs_spark = False
     joiners: list[str]  # identified by their ports: with the old ports a restart would not be noticed
 
     def __init__(self, state: Path, _: argparse.Namespace) -> None:
@@ -78,15 +77,19 @@ class Part:
 
     def environment(self, daemon: str) -> dict[str, str]:
         """Of a daemon, and thus of all its descendants."""
-        java = find_java()
+        home = self.java_home()
         kept = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
-        return {**kept, MARK: str(self.folder), "JAVA_HOME": str(java),
-                "PATH": f"{Path(sys.executable).parent}:{java / 'bin'}:{os.environ['PATH']}",
+        return {**kept, MARK: str(self.folder), "JAVA_HOME": str(home),
+                "PATH": f"{Path(sys.executable).parent}:{home / 'bin'}:{os.environ['PATH']}",
                 "JAVA_TOOL_OPTIONS": self.java_options()}
+
+    def java_home(self) -> Path:
+        return java.java_home() if self.runs_spark else find_java()
 
     def java_options(self) -> str:
         """With a directory for leftovers of killed JVMs."""
-        return f"{JAVA_OPTIONS} -Djava.io.tmpdir={self.folder / 'tmp'}"
+        options = java.options() if self.runs_spark else java.OPTIONS
+        return f"{options} -Djava.io.tmpdir={self.folder / 'tmp'}"
 
     def mount_prefix(self, daemon: str) -> list[str]:
         """The start of a command that does not see DIR/edge."""
@@ -154,7 +157,8 @@ class Part:
 
     def program_environment(self) -> dict[str, str]:
         """The environment of a Python program whose `getOrCreate()` connects to this cluster."""
-        return {"SPARK_CONF_DIR": str(self.conf), "SPARK_LOCAL_IP": self.host, "PYSPARK_PYTHON": sys.executable,
+        return {"JAVA_HOME": str(self.java_home()), "SPARK_CONF_DIR": str(self.conf), "SPARK_LOCAL_IP": self.host,
+                "PYSPARK_PYTHON": sys.executable,
                 "SPARK_LOCAL_DIRS": str(self.folder / "tmp"), "JAVA_TOOL_OPTIONS": self.java_options()}
 
     def where(self) -> str:

@@ -13,6 +13,7 @@ class Spark(Part):
     """A Master and Workers with two cores, 2 GB and two fake GPUs each."""
 
     name = "spark"
+    runs_spark = True
     workers = joiners = [f"worker{i + 1}" for i in range(WORKERS)]
     daemons = ["master", *workers]
     ports_of = {"master": ["master", "master_page"], **{w: [w, f"{w}_page"] for w in workers}}

@@ -18,6 +18,7 @@ class Yarn(Hadoop):
     """A NameNode, DataNodes, a ResourceManager and NodeManagers with four cores, 4 GB and two fake GPUs each."""
 
     name = "yarn"
+    runs_spark = True
     datanodes = [f"datanode{i + 1}" for i in range(DATANODES)]
     nodemanagers = joiners = [f"nodemanager{i + 1}" for i in range(WORKERS)]
     # Daemons that wait for others come first: they start while the NameNode's directory is formatted.

@@ -51,14 +51,16 @@ def clusters_of(item: pytest.Item) -> set[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks tests that need a cluster, and those that need only HDFS.
+    """Marks tests that need a cluster, those that need YARN, and those that need only HDFS.
 
-        Of the suites for all engines (engines.py), clusters run what is not marked `full`, or everything with
-        HOPYARD_TEST_CLUSTER=all.
+    Of the suites for all engines (engines.py), clusters run what is not marked `full`, or everything with
+    HOPYARD_TEST_CLUSTER=all.
     """
     for item in items:
         if clusters := clusters_of(item):
             item.add_marker("cluster")
+        if "yarn" in clusters:
+            item.add_marker("yarn")
         if clusters == {"hdfs"}:
             item.add_marker("hdfs")
     if os.environ.get("HOPYARD_TEST_CLUSTER") == "all":
@@ -69,18 +71,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pids_with(mark: str) -> dict[int, str]:
-    """Processes whose environment contains `mark`, with their command lines."""
-    found = {}
+    """Processes whose environment contains `mark`, with their command lines.
+
+    Tests call it 50 times a second while they wait, so of most processes it reads one file.
+    """
+    found, wanted = {}, mark.encode()
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         try:
-            environ = Path(f"/proc/{entry}/environ").read_bytes()
+            with open(f"/proc/{entry}/environ", "rb", buffering=0) as environ:
+                if wanted not in environ.readall():
+                    continue
             command = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             state = Path(f"/proc/{entry}/stat").read_text().rsplit(")", 1)[1].split()[0]
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
-        if mark.encode() in environ and state != "Z":
+        if state != "Z":
             found[int(entry)] = command.strip()
     return found
 

@@ -8,12 +8,16 @@ from typing import Any
 
 
 def wait_for(what: Callable[[], Any], why: str, seconds: float = 60) -> Any:
-    """Waits until `what` returns something true, and returns it."""
-    end = time.monotonic() + seconds
+    """Waits until `what` returns something true, and returns it.
+
+    It checks less often the longer it waits: `what` may copy a database or look at all processes.
+    """
+    start = time.monotonic()
     while True:
         answer = what()
         if answer:
             return answer
-        if time.monotonic() > end:
+        waited = time.monotonic() - start
+        if waited > seconds:
             raise AssertionError(f"timed out after {seconds:.0f} s: {why}")
-        time.sleep(0.02)
+        time.sleep(min(0.05, 0.01 + waited / 20))
