@@ -51,8 +51,8 @@ def clusters_of(item: pytest.Item) -> set[str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks tests that need a cluster, and those that need only HDFS.
 
-        Of the suites for all engines (engines.py), clusters run what is not marked `full`, or everything with
-        HOPYARD_TEST_CLUSTER=all.
+    Of the suites for all engines (engines.py), clusters run what is not marked `full`, or everything with
+    HOPYARD_TEST_CLUSTER=all.
     """
     for item in items:
         if clusters := clusters_of(item):
