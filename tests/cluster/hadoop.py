@@ -119,7 +119,7 @@ class Hadoop(Part):
         if (self.folder / namenode).exists():
             return
         if not self.succeeds([*self.command(namenode), "-format", "-nonInteractive"], namenode, "format"):
-            self.give_up("the NameNode's folder could not be formatted", "format")
+            self.fail("the NameNode's folder could not be formatted", "format")
 
 
 if __name__ == "__main__":  # to fetch them before a start without network

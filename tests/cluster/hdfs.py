@@ -237,7 +237,7 @@ class HdfsHa(Hdfs):
         """Both NameNodes start as standby."""
         self.wait_while(self.namenodes_not_ready, seconds, self.daemons)
         if not self.active() and not self.admin("-transitionToActive", "--forceactive", "nn1"):
-            self.give_up("no NameNode could be made active", "haadmin")
+            self.fail("no NameNode could be made active", "haadmin")
         super().wait_ready(seconds)
 
     def not_ready(self) -> NotReady | None:

@@ -118,14 +118,14 @@ class HdfsKerberos(Hdfs):
         words += [f"ktadd -k {self.keytab('hdfs')} {PAGES}"]
         self.ask_kdc("kadmin.local", "-r", REALM, script="\n".join(words))
         if missing := [user for user in PRINCIPALS if not self.keytab(user).exists()]:
-            self.give_up(f"the KDC made no keytab for {', '.join(missing)}", "kadmin")
+            self.fail(f"the KDC made no keytab for {', '.join(missing)}", "kadmin")
 
     def ask_kdc(self, program: str, *words: str, script: str = "") -> None:
         with open(self.log("kadmin"), "a") as log:
             done = subprocess.run([find_program(program), *words], input=script, text=True, stdout=log, stderr=log,
                                   env=self.environment("kdc"), cwd=self.folder)
         if done.returncode:
-            self.give_up(f"{program} failed", "kadmin")
+            self.fail(f"{program} failed", "kadmin")
 
     def spawn(self, daemon: str) -> None:
         """The others contact the KDC as soon as they start."""

@@ -43,8 +43,8 @@ def listens(port: int) -> bool:
 def ports_from(first: int | None) -> Iterator[int]:
     """Free ports, or the given one and those after it, free or not.
 
-        Free ones are below the system's range for outgoing connections: one of
-        these could take a port between our check and the daemon's bind.
+    Free ones are below the system's range for outgoing connections: one of
+    these could take a port between our check and the daemon's bind.
     """
     if first:
         yield from range(first, 65536)

@@ -210,7 +210,7 @@ def assert_no_wrong_byte_is_read(client: Client) -> None:
     block, = replicas(client.hdfs, data[MIB:])
     flip_a_byte(block, 123_456)
     got = client.run("cat", client / "one", rc=1)
-    assert "is damaged at byte 123392" in client.output and client.output.count("\n") == 1, client.output
+    assert "is damaged at byte 123392" in client.stderr and client.stderr.count("\n") == 1, client.stderr
     assert are_equal(got, data[: len(got)]) and len(got) <= MIB + 123_392
     with client.open("one") as file:
         assert file.pread(100_000, MIB) == data[MIB : MIB + 100_000], "the rest is intact"

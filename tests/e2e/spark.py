@@ -94,7 +94,7 @@ def yarn_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str,
 class Session:
     """Python programs on a cluster, each with its own SparkSession: `spark`, and `sc`.
 
-        With `env`, `SparkSession.builder.getOrCreate()` of any program connects to this cluster.
+    With `env`, `SparkSession.builder.getOrCreate()` of any program connects to this cluster.
     """
 
     def __init__(self, part: str, cluster: dict[str, Any], folder: Path) -> None:

@@ -398,7 +398,7 @@ def test_exceeded_quota_is_reported_and_leaves_no_partial_file(client: Client) -
     client.hdfs.dfsadmin("-setQuota", 3, client.path("names"))
     client.run("touch", client / "names/1", client / "names/2")
     client.fails("NameSpace quota (directories and files) of directory", "touch", client / "names/3")
-    assert client.output.rstrip().endswith("remove files there, or ask for a larger quota"), client.output
+    assert client.stderr.rstrip().endswith("remove files there, or ask for a larger quota"), client.stderr
     client.hdfs.dfsadmin("-setSpaceQuota", 7 * MIB, client.path("space"))  # two blocks, three times
     client.put("space/fits", content(2 * MIB))
     client.run("rm", client / "space/fits")

@@ -419,7 +419,7 @@ def test_lost_message_loses_and_repeats_nothing(yard: Yard, net: Hosts) -> None:
 def test_failing_agents_leave_no_partial_checkpoint(yard: Yard) -> None:
     """Sixteen hosts; on each one the n-th allocation or system call of the first agent fails, with another n on each.
 
-        Every trial fails once, on purpose; its retry must find, on any host, a complete checkpoint or none.
+    Every trial fails once, on purpose; its retry must find, on any host, a complete checkpoint or none.
     """
     faults = [f"alloc:{n}" for n in range(104, 320, 27)] + [f"sys:{n}" for n in range(43, 203, 20)]
     names = [f"h{i}" for i in range(len(faults))]

@@ -224,7 +224,7 @@ def test_child_of_a_rank_is_not_a_rank(yard: Yard) -> None:
 def spread(yard: Yard, hosts: Hosts, text: str = SUM, ranks: str = "a:2,b:2", quiet: bool = False) -> subprocess.Popen[str]:
     """mpirun on this machine, its ranks on the hosts, which have neither the project nor the program.
 
-        quiet: through a shell that hides a rank's exit status; otherwise mpirun would kill the others at once.
+    quiet: through a shell that hides a rank's exit status; otherwise mpirun would kill the others at once.
     """
     count = sum(int(word.rpartition(":")[2]) for word in ranks.split(","))
     command = mpirun("--mca", "plm_rsh_agent", hosts.path / "ssh", "--mca", "oob_tcp_if_include", f"{hosts.prefix}.0/24",
