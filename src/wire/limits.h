@@ -22,8 +22,9 @@
 /* ---- what a run consists of ---- */
 #define HY_SPEC_LIMIT (64u << 20)     /* bytes of a RunSpec, with ... */
 #define HY_FUNCTION_LIMIT (48u << 20) /* ... its Python function */
-#define HY_SUBMISSION_LIMIT (60u << 20) /* bytes of a Submission, with the function and the values of all parameters   \
-                                         */
+#define HY_SUBMISSION_LIMIT                                                                                            \
+    (60u << 20) /* bytes of a Submission, with the function and the values of all parameters                           \
+                 */
 #define HY_SLOTS_LIMIT 100000u        /* of one agent */
 
 /* ---- files of one attempt that are copied to the driver ---- */
