@@ -58,7 +58,6 @@ from ._trial import cluster_node as _cluster_node
 
 __all__ = ["Cluster", "run"]
 
-JOINED = "all nodes have joined"  # a note of the driver, after those with the addresses of the nodes
 ADDRESSES = "nodes: "
 END_S = 5.0  # until a run has noticed its node's end
 
@@ -99,7 +98,7 @@ def run(
         variables, common, _start.python("hopyard._trial"), bundle, command="train", leaves=feed, title=title,
         metric_optional=True, roles=list(nodes.items()), fed=feed,
     )  # fmt: skip
-    return Cluster(started.run, common["project"], started.tensorboard, nodes, token)
+    return Cluster(started, common["project"], nodes, token)
 
 
 def _check(roles: Mapping[str, int]) -> None:
@@ -113,17 +112,17 @@ def _check(roles: Mapping[str, int]) -> None:
 class Cluster:
     """A cluster that was started."""
 
-    def __init__(self, number: int, project: Any, address: str | None, roles: Mapping[str, int], feed: str) -> None:
-        self.run = number
+    def __init__(self, started: _start.Started, project: Any, roles: Mapping[str, int], feed: str) -> None:
+        self.run = started.run
         self.project = project
         self.roles = dict(roles)
-        self._address = address
+        self._address = started.tensorboard
         self._feed = feed
         self._end: Result | None = None
         self._driver: _hopyard.Driver | None = None  # None: the run has ended
         self._receiving = threading.Lock()
         self._have_joined = False
-        self._connect()
+        self._use(started.driver)
 
     def __repr__(self) -> str:
         nodes = ", ".join(f"{count} {role}" for role, count in self.roles.items())
@@ -140,13 +139,13 @@ class Cluster:
         ranks = [role for role in self.roles if role in _cluster_node.RANKS]
         return [_cluster_node.hub_name(self._feed, role, i) for role in ranks for i in range(self.roles[role])]
 
-    def _connect(self) -> None:
-        """Connects to its driver, if that exists. The feed ends with the connection, and so with this process."""
-        self._driver = _driver.connect(self.run, self.project)
-        if self._driver:
-            self._driver.watch()
-        if self._driver and self._feed:
-            self._driver.hold_feed()
+    def _use(self, driver: _hopyard.Driver | None) -> None:
+        """Receives events of this driver. The feed ends with the connection, and so with this process."""
+        self._driver = driver
+        if driver:
+            driver.watch()
+        if driver and self._feed:
+            driver.hold_feed()
 
     def _receive(self, timeout: float) -> bool:
         """Waits for an event of the driver; False after the timeout, or if the run has ended."""
@@ -171,7 +170,7 @@ class Cluster:
 
     def is_running(self) -> bool:
         if self._has_ended():
-            self._connect()  # it may have been resumed
+            self._use(_driver.connect(self.run, self.project))  # it may have been resumed
         return self._driver is not None
 
     def has_failed(self) -> bool:
@@ -188,9 +187,9 @@ class Cluster:
             self._receive(min(end - time.monotonic(), 1.0))
 
     def _nodes_have_joined(self) -> bool:
-        """As the driver has reported, or, if it has ended before that was received, as the store has it."""
-        if not self._have_joined and self._has_ended():
-            self._have_joined = JOINED in load(self.run, self.project).notes
+        """As the driver has reported."""
+        if not self._have_joined and self._has_ended():  # a run that is done may have ended before the connection
+            self._have_joined = load(self.run, self.project).state == "done"
         return self._have_joined
 
     def addresses(self) -> list[tuple[str, int, str, int]]:
