@@ -59,7 +59,7 @@ static bool lock(const struct hy_cores *c, uint32_t byte)
         return true;
     if (errno == EAGAIN || errno == EACCES)
         return false;
-    hy_warn_limited("cannot lock a core; the trial starts without error=%s", strerror(errno));
+    hy_warn_limited("cannot lock a core; the trial starts without a lease error=%s", strerror(errno));
     return true;
 }
 

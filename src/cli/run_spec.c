@@ -447,6 +447,8 @@ static int submitted(Hy__RunSpec *spec, struct hy_err *err)
 {
     char mark[HY_MARK_MAX];
 
+    if (spec->n_argv == 0)
+        return hy_err_set(err, -EINVAL, "the submission has no command");
     if (!is_app_id(spec->app_id))
         return hy_err_option(err, "app-id", "must be a valid directory name, not '%s'", spec->app_id);
     if (spec->function.len > HY_FUNCTION_LIMIT)

@@ -50,6 +50,7 @@ def test_a_search_starts_one_program_besides_the_display(yard: Yard, lab: Lab) -
     calls = yard.runtime / "calls"
     program = yard.script("program", f'echo "$1" >>{calls}\nexec {yard.bin} "$@"\n')
     lab.env["HOPYARD_PROGRAM"] = str(program)
+    del lab.env["HOPYARD_PROJECT"]
     output = lab.evaluate(f"""
         from hopyard._run import result
         result.PAGE = 2
@@ -58,6 +59,7 @@ def test_a_search_starts_one_program_besides_the_display(yard: Yard, lab: Lab) -
             return {{"metric": x, "twice": 2 * x}}
         found = experiment.grid_search(training, {{"x": [1, 2, 3, 4, 5]}}, tensorboard=False)
         states, first = (found.state, found.count("done")), calls()
+        os.chdir("/")  # the result knows its project
         best, second = (found.best.params, found.best.metrics), calls()[len(first):]
         trials, third = [t.metric for t in found.trials], calls()[len(first) + len(second):]
         emit(states=states, first=first, best=best, second=second, trials=trials, third=third, notes=found.notes)

@@ -4,6 +4,7 @@
 import html
 import json
 import os
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import pandas
 
 ROWS_SHOWN = 100
+Place = str | os.PathLike[str] | None
+"""The directory of a project; None: $HOPYARD_PROJECT, or the current directory."""
 
 
 @dataclass(frozen=True)
@@ -241,9 +244,9 @@ _STATES = ("done", "failed", "stopped", "running")
 class _Stored:
     """Reads from the store, by the program."""
 
-    def __init__(self, run: int, logdir: str, project: str | os.PathLike[str] | None) -> None:
+    def __init__(self, run: int, logdir: str, project: Place) -> None:
         self.run, self.logdir = run, logdir
-        self.project = None if project is None else os.path.abspath(project) if _is_local(project) else project
+        self.project = _absolute(project)
 
     def trial(self, number: int) -> Trial:
         return _trial(self._page(number - 1, 1)["trials"][0], self.logdir)
@@ -262,20 +265,34 @@ class _Stored:
         return _show(self.run, skip, limit, self.project)
 
 
-def _is_local(project: str | os.PathLike[str]) -> bool:
-    return "://" not in os.fspath(project)
+def _absolute(project: Place) -> str:
+    """It does not change with the current directory or the environment."""
+    place = os.fspath(project if project is not None else os.environ.get("HOPYARD_PROJECT") or os.getcwd())
+    return place if "://" in place else os.path.abspath(place)
 
 
-def _show(run: int | str, skip: int, limit: int, project: str | os.PathLike[str] | None) -> dict[str, Any]:
+def _show(run: int | str, skip: int, limit: int, project: Place) -> dict[str, Any]:
     page = ["--by-number", "--skip", str(skip), "--trials", str(limit)]
     shown: dict[str, Any] = json.loads(_program.call("show", str(run), "--json", *page, project=project))
     return shown
 
 
+_results: "weakref.WeakValueDictionary[int, Result]" = weakref.WeakValueDictionary()
+
+
+def read_all(run: int | str, project: Place) -> None:
+    """Reads the trials of all results of a run that is about to be resumed: they stay what they were."""
+    place = _absolute(project)
+    for result in list(_results.values()):
+        is_of_run = run in (result.run, str(result.run), result.name)
+        if is_of_run and isinstance(result._reader, _Stored) and result._reader.project == place:
+            result.trials, result.notes, result._best  # noqa: B018
+
+
 def _of(
-    about: Mapping[str, Any], best: int | None, project: str | os.PathLike[str] | None, tensorboard: str | None
+    about: Mapping[str, Any], best: int | None, project: Place, tensorboard: str | None
 ) -> Result:
-    return Result(
+    result = Result(
         run=about["run"],
         name=about["name"] or None,
         state=about["state"],
@@ -288,10 +305,12 @@ def _of(
         _reader=_Stored(about["run"], about["logdir"], project),
         tensorboard=_tensorboard_process.if_running(tensorboard),
     )
+    _results[id(result)] = result
+    return result
 
 
 def load(
-    run: int | str, project: str | os.PathLike[str] | None = None, tensorboard: str | None = None
+    run: int | str, project: Place = None, tensorboard: str | None = None
 ) -> Result:
     """The run with this number or name, as it is now."""
     shown = _show(run, 0, 1, project)
@@ -301,7 +320,7 @@ def load(
 
 
 def from_update(
-    update: Mapping[str, Any], project: str | os.PathLike[str] | None = None, tensorboard: str | None = None
+    update: Mapping[str, Any], project: Place = None, tensorboard: str | None = None
 ) -> Result:
     """The result of a run that has ended, from the last update of its driver."""
     best = update["best"]

@@ -16,7 +16,7 @@ from . import driver as _driver
 from . import program as _program
 from . import standby_key as _standby_key
 from . import tensorboard_process as _tensorboard_process
-from .result import Result, from_update, load
+from .result import Result, from_update, load, read_all
 from .settings import (
     Fields,
     Options,
@@ -114,6 +114,7 @@ def run_function(
 
 def resume(run: int | str, project: Project, tensorboard: bool, spark: Any) -> tuple[int, str | None]:
     """Continues a run: its number, and the address of its TensorBoard."""
+    read_all(run, project)
     executors = "" if spark is None else _supplier.address(spark, project)
     known = load(run, project) if executors else None
     if known and known.is_running:  # its driver waits for a supplier of agents
