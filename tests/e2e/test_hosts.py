@@ -310,7 +310,7 @@ def test_trial_over_the_size_limit_fails_alone(yard: Yard, net: Hosts) -> None:
     failed, done, deeper = yard.trials()
     assert [t["state"] for t in (failed, done, deeper)] == ["failed", "done", "failed"]
     assert re.fullmatch(r"it left 3\.0 MB of files on a machine without access to the project directory, and at most 1\.0 MB are "
-                        "copied; raise the limit (max-transfer), or write large files to storage that all machines share", failed["message"])
+                        "copied; raise the limit \\(max-transfer\\), or write large files to storage that all machines share", failed["message"])
     assert re.fullmatch("its file 'd/d/.*' cannot be copied to the project: its path is too deep", deeper["message"])
     assert not {"data", "checkpoint"} & {f.name for f in folder(yard, 1).iterdir()}, "nothing was sent"
     assert (folder(yard, 2) / "data").stat().st_size == 300 << 10 and (folder(yard, 2) / "sparse").stat().st_size == 10 << 30

@@ -6,13 +6,28 @@ import shutil
 import subprocess
 import sysconfig
 from collections.abc import Sequence
-from typing import Unpack
+from typing import TypedDict, Unpack
 
 from .. import _hopyard
 from .._base.errors import Error
-from .settings import Fields
+
+Options = list[tuple[str, str]]
+"""Names and values of options of the program, without dashes; the value of a flag is ""."""
 
 _OTHER_NAMES = {"random": "samples", "async": "asynchronous", "num-proc": "np", "max": "metric", "min": "metric"}
+
+
+class Fields(TypedDict, total=False):
+    """What is submitted for a run besides options; see _hopyard.Driver.submit."""
+
+    function: bytes
+    title: str
+    metric_optional: bool
+    app_id: str
+    roles: list[tuple[str, int]]
+    fed: bool
+    warm_key: str
+    address: str
 
 
 def find() -> str:
@@ -57,7 +72,7 @@ def error_message(name: str, stderr: bytes) -> str:
 
 
 def submit(
-    command: str, options: list[tuple[str, str]], project: str | os.PathLike[str] | None, run: str = "",
+    command: str, options: Options, project: str | os.PathLike[str] | None, run: str = "",
     argv: Sequence[str] = (), **fields: Unpack[Fields],
 ) -> _hopyard.Driver:  # fmt: skip
     """Starts a run as `hopyard COMMAND` does, and connects to its driver."""

@@ -11,6 +11,7 @@ from .._base.errors import Error
 from .._base.metrics import DEFAULT_METRIC, is_cost
 from .._spark import session as _session
 from .._spark import supplier as _supplier
+from .program import Fields, Options
 
 Project = str | os.PathLike[str] | None
 Amount = int | float | str | None
@@ -25,19 +26,6 @@ class _Unstated(str):
 
 
 UNSTATED = _Unstated("max")
-
-
-class Fields(TypedDict, total=False):
-    """What is submitted for a run besides options; see _hopyard.Driver.submit."""
-
-    function: bytes
-    title: str
-    metric_optional: bool
-    app_id: str
-    roles: list[tuple[str, int]]
-    fed: bool
-    warm_key: str
-    address: str
 
 
 class Settings(TypedDict, total=False):
@@ -179,10 +167,6 @@ def check_direction(settings: Settings) -> None:
 
 
 # ---- options of the program ------------------------------------------------------------------------
-
-
-Options = list[tuple[str, str]]
-"""Names and values of options of the program, without dashes; the value of a flag is ""."""
 
 
 def option(name: str, value: object) -> Options:

@@ -16,10 +16,9 @@ from . import driver as _driver
 from . import program as _program
 from . import standby_key as _standby_key
 from . import tensorboard_process as _tensorboard_process
+from .program import Fields, Options
 from .result import Result, from_update, load, read_all
 from .settings import (
-    Fields,
-    Options,
     Project,
     Settings,
     check_direction,
