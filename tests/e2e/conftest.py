@@ -265,7 +265,10 @@ class Yard:
         return {path for path in cgroups_left() - self.cgroups_before if path.rsplit(".", 2)[1] in agents}
 
     def assert_nothing_left(self, seconds: float = 40) -> None:
-        wait_for(lambda: not self.processes(), f"processes are left: {self.processes()}", seconds)
+        try:
+            wait_for(lambda: not self.processes(), "all processes end", seconds)
+        except AssertionError:
+            raise AssertionError(f"processes are left after {seconds:.0f} s: {self.processes()}") from None
         wait_for(lambda: not self.cgroups_left(), f"cgroups are left: {self.cgroups_left()}", seconds)
         sockets = list(self.runtime.rglob("*.sock"))
         assert not sockets, f"sockets are left: {sockets}"

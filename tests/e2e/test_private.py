@@ -20,7 +20,7 @@ VICTIM, ATTACKER, GROUP = 65534, 65533, 65532
 COMMANDS = [
     ["ls"], ["ls", "--json"], ["show", "1"], ["best", "1"], ["logs", "1"], ["attach", "1"], ["stop", "1"],
     ["resume", "1"], ["rm", "--force", "1"], ["gc", "--logs"], ["import", "/dev/null"], ["tensorboard", "1"],
-    ["supply", "1"], ["run", "--", "touch", "ran"], ["train", "-np", "1", "touch", "ran"],
+    ["run", "--", "touch", "ran"], ["train", "-np", "1", "touch", "ran"],
 ]  # fmt: skip
 
 

@@ -51,6 +51,8 @@ def terminal(yard: Yard) -> Iterator[Terminal]:
     t = Terminal(yard)
     try:
         yield t
+        # A SIGHUP while LeakSanitizer examines the process would stop it for good.
+        wait_for(lambda: t.tmux("display", "-p", "#{pane_current_command}").strip() == "sh", "the command in the terminal ends")
     finally:
         t.tmux("kill-server")
         wait_for(lambda: not yard.processes("tmux"), "tmux exits")
