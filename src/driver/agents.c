@@ -74,20 +74,28 @@ bool hy_agents_may_still_join(const struct driver *d)
     return *d->spec->listen || *d->spec->discovery;
 }
 
-/* Agents that are not requested because there is no work for them do not count. Without any agent in the schedule
- * the capacity is unknown: after a new supplier has connected, agents of the previous one are gone and not
- * requested again yet. */
-static bool have_all_joined(struct driver *d)
+/* Without any agent in the schedule the capacity is unknown: after a new supplier has connected, agents of the
+ * previous one are gone, and new ones are not requested yet or have not joined. */
+static bool is_capacity_known(struct driver *d)
 {
-    bool asks = !*d->spec->engine || hy_agent_process_may_request(d), somebody_is = false;
     struct agent *a;
 
-    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));) {
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
+        if (a->in_schedule)
+            return true;
+    return false;
+}
+
+/* Agents that are not requested because there is no work for them do not count. */
+static bool have_all_joined(struct driver *d)
+{
+    bool asks = !*d->spec->engine || hy_agent_process_may_request(d);
+    struct agent *a;
+
+    for (size_t i = 0; (a = hy_map_next(&d->agents.map, &i));)
         if (!a->in_schedule && (a->process_runs || (a->restart_at && asks)))
             return false;
-        somebody_is |= a->in_schedule;
-    }
-    return somebody_is;
+    return is_capacity_known(d);
 }
 
 void hy_agents_check_capacity(struct driver *d)
@@ -111,6 +119,8 @@ void hy_agents_check_supply_suffices(struct driver *d)
     struct hy_need one = hy_run_need(d, NULL);
     struct hy_err err = {0};
 
+    if (!is_capacity_known(d))
+        return;
     d->supply.is_checked = true;
     if (hy_run_shortage(d, &err) == 0)
         hy_training_shrink_to_fit(d);

@@ -151,7 +151,7 @@ def test_start_fails_on_a_used_port_and_leaves_nothing(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         start = control("start", "spark", tmp_path, "--ports", str(port))
     assert start.returncode == 1 and start.stdout == ""
-    assert start.stderr.startswith("cluster.py: spark did not start: master ended before it was ready.")
+    assert "cluster.py: spark did not start: master ended before it was ready." in start.stderr
     assert "Address already in use" in start.stderr
     assert not {session for _, session, _ in processes().values()} & set(recorded({"state": tmp_path}, "spark").values())
     assert not (tmp_path / "cluster.json").exists()
