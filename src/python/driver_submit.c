@@ -199,7 +199,7 @@ static int spawn(char *program, int fd, pid_t *ret)
     return -rc;
 }
 
-/* A program that has ended is no error here: its answer says why. */
+/* A program that has ended is no error here: its answer contains the reason. */
 static int send_all(int fd, const uint8_t *bytes, size_t n)
 {
     while (n) {
@@ -231,6 +231,8 @@ static int exchange(char *program, const uint8_t *bytes, size_t n, struct hy_buf
         rc = send_all(ends[0], bytes, n);
         if (rc == 0)
             rc = hy_read_all(ends[0], answer);
+        if (rc == -ECONNRESET) /* the program has refused the message before its end; its answer was read */
+            rc = 0;
         if (rc < 0)
             hy_err_sys(err, rc, "cannot communicate with %s", program);
     }

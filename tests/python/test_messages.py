@@ -43,10 +43,20 @@ def test_what_starts_no_run_is_refused(tmp_path):
         _program.submit("run", [], tmp_path, argv=["tr\0ue"])
 
 
+def test_function_over_the_limit_is_refused(tmp_path):
+    """The program answers and exits before the message has been sent."""
+    with pytest.raises(hopyard.Error, match="are larger than 60 MB; load large data in the function"):
+        _program.submit("run", [], tmp_path, argv=["true"], function=bytes(80 << 20))
+    with pytest.raises(hopyard.Error, match="the function is larger than 48 MB"):
+        _program.submit("run", [], tmp_path, argv=["true"], function=bytes(50 << 20))
+
+
 def test_program_that_is_not_hopyard_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("HOPYARD_PROGRAM", "/bin/true")
     with pytest.raises(hopyard.Error, match="/bin/true ended before the run was started"):
         _program.submit("run", [], tmp_path, argv=["true"], function=bytes(1_000_000))
+    with pytest.raises(hopyard.Error, match="/bin/true ended before the run was started"):
+        _program.submit("run", [], tmp_path, argv=["true"])  # it exits with the whole message unread
     monkeypatch.setenv("HOPYARD_PROGRAM", str(tmp_path / "hopyard"))
     with pytest.raises(hopyard.Error, match="cannot start .*/hopyard: No such file"):
         _program.submit("run", [], tmp_path, argv=["true"])
