@@ -72,7 +72,7 @@ static int start(Hy__Submission *s, struct hy_started *ret, struct hy_err *err)
 
     if (rc < 0)
         return rc;
-    project = *s->run ? hy_project(&args, err) : hy_project_made(&args, err);
+    project = strcmp(s->command, "resume") == 0 ? hy_project(&args, err) : hy_project_made(&args, err);
     return project ? args.command->start(&args, project, ret, err) : err->code;
 }
 

@@ -262,8 +262,7 @@ static PyObject *take_answer(const struct hy_py_state *state, const char *progra
     PyObject *result = NULL;
 
     if (!answer)
-        return hy_py_error(state, "%s ended before the run was started; run `%s --version` to see whether it works",
-                           program, program);
+        return hy_py_error(state, "%s ended without an answer; `hopyard ls` lists the run if it was started", program);
     if (answer->run)
         result = Py_BuildValue("LO&", (long long)answer->run, PyUnicode_DecodeFSDefault, answer->socket);
     else

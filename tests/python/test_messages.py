@@ -53,9 +53,9 @@ def test_function_over_the_limit_is_refused(tmp_path):
 
 def test_program_that_is_not_hopyard_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("HOPYARD_PROGRAM", "/bin/true")
-    with pytest.raises(hopyard.Error, match="/bin/true ended before the run was started"):
+    with pytest.raises(hopyard.Error, match="/bin/true ended without an answer"):
         _program.submit("run", [], tmp_path, argv=["true"], function=bytes(1_000_000))
-    with pytest.raises(hopyard.Error, match="/bin/true ended before the run was started"):
+    with pytest.raises(hopyard.Error, match="/bin/true ended without an answer"):
         _program.submit("run", [], tmp_path, argv=["true"])  # it exits with the whole message unread
     monkeypatch.setenv("HOPYARD_PROGRAM", str(tmp_path / "hopyard"))
     with pytest.raises(hopyard.Error, match="cannot start .*/hopyard: No such file"):
