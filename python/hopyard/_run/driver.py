@@ -22,7 +22,7 @@ def connect(run: int, project: str | os.PathLike[str] | None) -> _hopyard.Driver
 
 
 def last_update(driver: _hopyard.Driver) -> dict[str, Any] | None:
-    """The last update of a driver that is watched and has ended the run; None if it came to no end."""
+    """The last update of a driver that is watched and has ended the run; None if the run has not ended."""
     try:
         while (event := driver.next(0)) is not None:
             if event.get("update", {}).get("last"):

@@ -249,7 +249,10 @@ class _Stored:
         self.project = _absolute(project)
 
     def trial(self, number: int) -> Trial:
-        return _trial(self._page(number - 1, 1)["trials"][0], self.logdir)
+        [found] = self._page(number - 1, 1)["trials"]  # numbers are consecutive
+        if found["number"] != number:
+            raise Error(f"run {self.run} has trial {found['number']} in the place of trial {number}")
+        return _trial(found, self.logdir)
 
     def trials(self) -> list[Trial]:
         found: list[Trial] = []
