@@ -32,7 +32,7 @@
 struct client {
     struct hy_list link;
     struct hy_local_conn *conn;
-    bool watches;
+    bool watches, only_last;
     bool feeds; /* it sends rows to the nodes of a cluster */
     char *tensorboard; /* its address; NULL: none announced */
 };
@@ -211,7 +211,7 @@ static void send_update(struct client *c, const uint8_t *bytes, size_t n, bool l
 {
     int rc;
 
-    if (!last && hy_local_pending(c->conn) > 0)
+    if (!last && (c->only_last || hy_local_pending(c->conn) > 0))
         return;
     rc = bytes ? hy_local_send(c->conn, bytes, n) : -ENOMEM;
     if (rc < 0)
@@ -299,7 +299,7 @@ void hy_clients_notify(struct driver *d)
     hy_list_each(it, &d->clients.list) {
         struct client *c = hy_container(it, struct client, link);
 
-        if (c->watches && d->stalls.notice)
+        if (c->watches && !c->only_last && d->stalls.notice)
             notify(d, c);
     }
 }
@@ -377,15 +377,16 @@ static void on_announce(struct driver *d, struct client *c, const Hy__Announce *
     d->changed = true;
 }
 
-static void on_watch(struct driver *d, struct client *c)
+static void on_watch(struct driver *d, struct client *c, const Hy__Watch *watch)
 {
     if (!c->watches && count_watchers(d) >= WATCHERS_MAX) {
         refuse(d, c, WATCHERS_MAX); /* it stays connected: it may still stop the run */
         return;
     }
     c->watches = true;
+    c->only_last = watch->only_last;
     d->changed = true;
-    if (d->stalls.notice)
+    if (d->stalls.notice && !c->only_last)
         notify(d, c);
     if (d->phase == PHASE_LEAVING) /* it has connected late; the end is committed */
         hy_clients_end(d);
@@ -401,7 +402,7 @@ static void on_message(void *arg, struct hy_local_conn *conn, const uint8_t *byt
         hy_warn_limited("a client sent an invalid request bytes=%zu", n);
         hy_local_end(conn);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_WATCH) {
-        on_watch(d, c);
+        on_watch(d, c, r->watch);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_STOP) {
         if (r->stop->feed)
             hy_nodes_end_feed(d);

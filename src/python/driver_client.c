@@ -145,12 +145,16 @@ static PyObject *put(PyObject *self, const Hy__ClientRequest *request)
     return Py_NewRef(Py_True);
 }
 
-static PyObject *driver_watch(PyObject *self, PyObject *ignored)
+static PyObject *driver_watch(PyObject *self, PyObject *args, PyObject *kwargs)
 {
+    static const char *const names[] = {"only_last", NULL};
     Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
     Hy__Watch watch = HY__WATCH__INIT;
+    int only_last = 0;
 
-    (void)ignored;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|p:watch", (char **)names, &only_last))
+        return NULL;
+    watch.only_last = only_last;
     request.body_case = HY__CLIENT_REQUEST__BODY_WATCH;
     request.watch = &watch;
     return put(self, &request);
@@ -368,7 +372,7 @@ static PyObject *driver_next(PyObject *self, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_TimeoutError, "no event of the driver within the timeout");
         return NULL;
     }
-    if (rc == 0 || d->is_closed)
+    if (rc == 0 || rc == -ECONNRESET || d->is_closed)
         return Py_NewRef(Py_None);
     if (rc < 0)
         return hy_py_error(state_of(self), "cannot receive from the driver: %s", strerror(-rc));
@@ -390,7 +394,8 @@ static PyMemberDef members[] = {
 static PyMethodDef methods[] = {
     {"submit", (PyCFunction)(void (*)(void))driver_submit, METH_CLASS | METH_VARARGS | METH_KEYWORDS,
      "Starts a run and connects to its driver. Raises an Error whose `option` is the name of an invalid option."},
-    {"watch", driver_watch, METH_NOARGS, "Requests updates, ten a second at most."},
+    {"watch", (PyCFunction)(void (*)(void))driver_watch, METH_VARARGS | METH_KEYWORDS,
+     "Requests updates, ten a second at most, or only the last one."},
     {"next", (PyCFunction)(void (*)(void))driver_next, METH_VARARGS | METH_KEYWORDS,
      "The next event; None when the connection has ended; TimeoutError after `timeout` seconds."},
     {"stop", (PyCFunction)(void (*)(void))driver_stop, METH_VARARGS | METH_KEYWORDS,

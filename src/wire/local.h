@@ -23,8 +23,9 @@ int hy_local_address(const char *path, struct sockaddr_un *ret, struct hy_err *e
 int hy_local_connect(const char *path, struct hy_err *err); /* a close-on-exec fd */
 int hy_local_put(int fd, const uint8_t *bytes, size_t n);
 /* Reads one message into `message` (cleared first); `rest` keeps the bytes read
- * after it. 1, 0 at the end of the stream, -EAGAIN after timeout_ms (-1: no
- * timeout), -EINTR on a signal, or -Exxx. */
+ * after it. 1, 0 at the end of the stream, -ECONNRESET at its end in the middle
+ * of a message, -EAGAIN after timeout_ms (-1: no timeout), -EINTR on a signal, or
+ * -Exxx. */
 int hy_local_get(int fd, struct hy_buf *rest, struct hy_buf *message, int timeout_ms);
 
 #define HY_REPORT_METRICS_MAX 64

@@ -145,7 +145,7 @@ int hy_local_get(int fd, struct hy_buf *rest, struct hy_buf *message, int timeou
 
         rc = read_more(fd, rest, timeout_ms < 0 ? -1 : left > 0 ? (int)left : 0);
         if (rc == 0)
-            return rest->len ? -EPROTO : 0; /* an incomplete message */
+            return rest->len ? -ECONNRESET : 0; /* in the middle of a message */
         if (rc < 0)
             return rc;
     }

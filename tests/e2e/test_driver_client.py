@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
+from pathlib import Path
 
 import hopyard
 import pytest
@@ -78,6 +80,33 @@ def test_a_run_that_ends_before_it_is_connected_to_has_its_result(yard: Yard, la
         emit(run=started.run, result=experiment.attach(started.run).state, stopped=started.stop())
     """)
     assert output == {"run": 1, "result": "done", "stopped": output["stopped"]}
+
+
+def test_client_may_request_the_last_update_only(yard: Yard) -> None:
+    gate = yard.project / "gate"
+    yard.script("wait", f"while ! [ -e {gate} ]; do sleep 0.02; done\n")
+    started = yard.submit([("grid", "x=1..2"), ("parallel", 1)], ["./wait"])
+    silent, other = (_hopyard.Driver(str(started["socket"])) for _ in range(2))
+    silent.watch(only_last=True)
+    other.watch()
+    assert not (other.next(60) or {})["update"]["last"]
+    gate.touch()
+    assert last_update(other)["done"] == 2
+    first = silent.next(60) or {}
+    assert first["update"]["last"] and first["update"]["done"] == 2
+    assert silent.next(60) is None
+
+
+def test_connection_that_ends_in_the_middle_of_a_message_has_ended(tmp_path: Path) -> None:
+    """The driver may leave, or die, before a slow client has read its last update."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        driver = _hopyard.Driver(str(tmp_path / "s"))
+        peer, _ = listener.accept()
+        peer.sendall(b"\x09\x00\x00\x00\x01\x06")  # the beginning of a message of nine bytes
+        peer.close()
+        assert driver.next(60) is None
 
 
 def test_stop_of_a_run(yard: Yard) -> None:

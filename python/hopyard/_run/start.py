@@ -136,7 +136,7 @@ def supply(spark: Any, run: int, project: Project, leaves: bool = False) -> None
 def watch(run: int, project: Project, address: str | None, driver: _hopyard.Driver | None = None) -> Result:
     """Shows a run until it ends; returns its result, or raises an error."""
     if driver:
-        driver.watch()
+        driver.watch(only_last=True)  # nothing is received while the display runs
     status = _display.show(run, project)
     had_session = _supplier.settle(run, project)
     return conclude(result_of(run, project, address, driver), status, had_session)
