@@ -150,7 +150,8 @@ def test_gc_lists_its_actions_and_asks(yard: Yard, terminal: Terminal) -> None:
     terminal.key("y")
     terminal.key("Enter")
     terminal.see(f"killed a process that an agent has left behind: process {theirs}")
-    assert not yard.processes("^sleep 2000") and yard.processes("^sleep 1000")
+    wait_for(lambda: not yard.processes("^sleep 2000"), "the kernel has ended the killed process")
+    assert yard.processes("^sleep 1000")
 
     assert f"process {ours}" in yard.run("gc", "--all", "--project", other).stdout
     wait_for(lambda: not yard.processes("sleep"), "nothing is left")
