@@ -159,8 +159,7 @@ def run(yard: Yard, tmp_path: Path) -> Any:
     def run(program: str, *args: object, **env: str) -> tuple[Any, str]:
         path = yard.project / "program.py"
         path.write_text(program)
-        env = {**yard.env, "HOPYARD_PROGRAM": yard.bin, "PYSPARK_PYTHON": sys.executable, **env,
-               "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}  # half of the JVM's start
+        env = {**yard.env, "HOPYARD_PROGRAM": yard.bin, "PYSPARK_PYTHON": sys.executable, **env}
         done = subprocess.run([sys.executable, "-m", "hopyard.compat", path, *map(str, args)], env=env, cwd=yard.project,
                               text=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=240)
         assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-6000:]}\n{yard.driver_log()}"
