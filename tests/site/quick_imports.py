@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorFlow and Keras are imported in two thirds of the CPU time. Each Python of the tests imports this by a .pth file.
+"""Imports TensorFlow and Keras in two thirds of the CPU time. Each Python of the tests loads it from a .pth file.
 
 Keras does not import packages for its adapters, which no test uses: others import them as always. The garbage
 collector runs rarely: while modules are imported it finds nothing.
