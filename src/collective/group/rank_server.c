@@ -269,7 +269,7 @@ static int rank_of(const struct server *s, const Hy__TrialReport *report)
     char text[16] = "";
     uint64_t rank;
 
-    if (report->token.len >= sizeof text)
+    if (report->token.len == 0 || report->token.len >= sizeof text)
         return -EINVAL;
     memcpy(text, report->token.data, report->token.len);
     return hy_parse_u64(text, &rank) == 0 && rank < s->size ? (int)rank : -EINVAL;
