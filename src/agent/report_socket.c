@@ -71,7 +71,7 @@ static struct trial *speaker(struct agent *a, const Hy__TrialReport *r)
     unsigned attempt;
     char tag[64] = "";
 
-    if (r->token.len < sizeof tag)
+    if (r->token.len && r->token.len < sizeof tag)
         memcpy(tag, r->token.data, r->token.len);
     if (sscanf(tag, "%llu.%llu.%u", &run, &trial, &attempt) != 3 || !a->welcomed ||
         run != (unsigned long long)a->welcomed->welcome->run)
