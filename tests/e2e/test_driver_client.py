@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import threading
 import time
 from pathlib import Path
 
 import hopyard
+import hopyard._run.driver
 import pytest
 from conftest import Yard
 from hopyard import _hopyard
+from namenode import message
 from test_experiment import Lab, lab  # noqa: F401  (a fixture)
 
 
@@ -107,6 +110,23 @@ def test_connection_that_ends_in_the_middle_of_a_message_has_ended(tmp_path: Pat
         peer.sendall(b"\x09\x00\x00\x00\x01\x06")  # the beginning of a message of nine bytes
         peer.close()
         assert driver.next(60) is None
+
+
+def test_refused_client_reads_the_result_from_the_store(tmp_path: Path) -> None:
+    """A driver with too many clients answers with an error; the run continues."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        driver = _hopyard.Driver(str(tmp_path / "s"))
+        peer, _ = listener.accept()
+        body = message((2, "run 1 has the maximum of 1000 clients"))
+        frame = struct.pack("<IBBHI", len(body), 1, 6, 0, 0) + body
+        peer.sendall(frame)
+        assert hopyard._run.driver.last_update(driver) is None
+        peer.sendall(frame)
+        with pytest.raises(hopyard.Error, match="the maximum of 1000 clients"):
+            driver.next(60)
+        peer.close()
 
 
 def test_stop_of_a_run(yard: Yard) -> None:

@@ -22,13 +22,13 @@ def connect(run: int, project: str | os.PathLike[str] | None) -> _hopyard.Driver
 
 
 def last_update(driver: _hopyard.Driver) -> dict[str, Any] | None:
-    """The last update of a driver that is watched and has ended the run; None if the run has not ended."""
+    """The last update of a driver that is watched and has ended the run; None if it is to be read from the store."""
     try:
         while (event := driver.next(0)) is not None:
             if event.get("update", {}).get("last"):
                 update: dict[str, Any] = event["update"]
                 return update
-    except TimeoutError:  # the run continues: the user has detached
+    except (TimeoutError, Error):  # the user has detached; the driver had too many clients to accept this one
         return None
     return None
 
