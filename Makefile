@@ -89,7 +89,7 @@ test: system-test system-lint setup .venv/.lint .venv/.check .venv-old/.made
 fuzz-coverage: system-coverage .venv/.tools
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-15} .venv/bin/python tests/run fuzz-coverage
 
-coverage: system-test system-coverage setup .venv/.check .venv/.lint
+coverage: system-test system-coverage setup .venv/.check .venv/.lint .venv-old/.made
 	@.venv/bin/python tests/run coverage
 
 CLUSTERS := $(patsubst tests/%,%,$(wildcard $(patsubst %,tests/e2e/test_%*.py,engines executors cluster spark yarn hdfs gfile feeds tfrecord_spark)))
