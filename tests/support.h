@@ -41,15 +41,15 @@ int hy_run_tests(const char *filter, CMFixtureFunction setup, CMFixtureFunction 
 #define HY_FAULT_POSITIONS 200
 
 /*
- * Runs `scenario` once without faults, and then with the 1st, 2nd … 200th call through the seam failing. The scenario
- * must succeed or fail cleanly (return 0 or -Exxx); ASan finds leaks. Stops early when a run made fewer calls than the
- * position that was armed.
+ * Runs `scenario` once without faults, and then with the n-th call through the seam failing, for n = step, 2 * step …
+ * 200 * step. The scenario must succeed or fail cleanly (return 0 or -Exxx); ASan finds leaks. Stops early when a run
+ * made fewer calls than the position that was armed.
  */
-static inline void hy_each_fault(enum hy_seam seam, int (*scenario)(void *arg), void *arg)
+static inline void hy_some_faults(enum hy_seam seam, long step, int (*scenario)(void *arg), void *arg)
 {
     hy_fault_arm(seam, 0);
     assert_int_equal(scenario(arg), 0);
-    for (long n = 1; n <= HY_FAULT_POSITIONS; n++) {
+    for (long n = step; n <= HY_FAULT_POSITIONS * step; n += step) {
         long passed;
         int rc;
 
@@ -63,6 +63,12 @@ static inline void hy_each_fault(enum hy_seam seam, int (*scenario)(void *arg), 
             break;
     }
     hy_fault_arm(seam, 0);
+}
+
+/* The first 200 positions. */
+static inline void hy_each_fault(enum hy_seam seam, int (*scenario)(void *arg), void *arg)
+{
+    hy_some_faults(seam, 1, scenario, arg);
 }
 
 /* Skips the test; tests/run takes the printed line as the reason. Call it first: nothing is cleaned up. */

@@ -97,6 +97,7 @@ static void wrap_memory(void)
     seamed.xMalloc = seam_malloc;
     seamed.xRealloc = seam_realloc;
     sqlite3_config(SQLITE_CONFIG_MALLOC, &seamed);
+    sqlite3_config(SQLITE_CONFIG_LOOKASIDE, 0, 0); /* each small allocation passes the seam, too */
 }
 #endif
 
