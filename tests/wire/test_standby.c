@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* standby: finding an agent, handing it over, and asking it to exit. */
+#include "fds.h"
 #include "support.h"
 
 #include <errno.h>
@@ -160,6 +161,102 @@ HY_TEST_WITH(test_invalid_messages_are_refused, make_dir, remove_dir)
     assert_int_equal(hy_standby_receive(socket, &got, taken), 0);
     close(socket);
     unlink(path);
+}
+
+/* The order is complete, and one of its fields is not what an agent can work with. */
+HY_TEST_WITH(test_orders_with_invalid_fields_are_refused, make_dir, remove_dir)
+{
+    hy_cleanup_free char *path = NULL;
+    int socket = hy_standby_open(CLIENT, "key", &path), given[2], taken[2], before;
+
+    open_two(given);
+    before = count_fds();
+    for (int i = 0; i < 6; i++) {
+        uint8_t key[HY_KEY_SIZE];
+        Hy__Handover h = order(key), *got = NULL;
+        int pidfd;
+
+        h.key.len -= i == 0;
+        h.port = i == 1 ? 0 : i == 2 ? UINT16_MAX + 1 : 1;
+        h.slots = i == 3 ? 0 : 1;
+        h.identity = (char *)(i == 4 ? "" : "agent-1");
+        h.name = (char *)(i == 5 ? "" : "local");
+        pidfd = hy_standby_take(CLIENT, "key", &h, given);
+        assert_true(pidfd >= 0);
+        close(pidfd);
+        assert_int_equal(hy_standby_receive(socket, &got, taken), -EPROTO);
+    }
+    assert_int_equal(count_fds(), before); /* the descriptors that came along are closed */
+    close_two(given);
+    close(socket);
+    unlink(path);
+}
+
+HY_TEST_WITH(test_an_order_that_does_not_fit_into_a_message_is_not_sent, make_dir, remove_dir)
+{
+    static char much[8000];
+    hy_cleanup_free char *path = NULL;
+    uint8_t key[HY_KEY_SIZE];
+    Hy__Handover h = order(key), *got = NULL;
+    int socket = hy_standby_open(CLIENT, "key", &path), given[2], taken[2];
+
+    memset(much, 'x', sizeof much - 1);
+    h.name = much;
+    open_two(given);
+    assert_int_equal(hy_standby_take(CLIENT, "key", &h, given), -EMSGSIZE);
+    assert_int_equal(hy_standby_receive(socket, &got, taken), -EAGAIN);
+    close_two(given);
+    close(socket);
+    unlink(path);
+}
+
+static int hand_over_and_end(void *arg)
+{
+    hy_cleanup_free char *path = NULL;
+    uint8_t key[HY_KEY_SIZE];
+    Hy__Handover sent = order(key), *got = NULL;
+    int socket = hy_standby_open(CLIENT, "key", &path), taken[2], pidfd, rc;
+
+    if (socket < 0)
+        return socket;
+    pidfd = rc = hy_standby_take(CLIENT, "key", &sent, arg);
+    if (rc >= 0)
+        rc = hy_standby_receive(socket, &got, taken);
+    if (rc == 1) {
+        hy__handover__free_unpacked(got, NULL);
+        close_two(taken);
+        rc = hy_standby_end(&(struct hy_standby){.path = path});
+        if (rc == 0)
+            rc = hy_standby_receive(socket, &got, taken);
+    }
+    if (pidfd >= 0)
+        close(pidfd);
+    close(socket);
+    unlink(path);
+    return rc;
+}
+
+HY_TEST_WITH(test_a_handover_survives_every_fault, make_dir, remove_dir)
+{
+    int given[2], before;
+
+    open_two(given);
+    before = count_fds();
+    hy_each_fault(HY_SEAM_ALLOC, hand_over_and_end, given);
+    hy_each_fault(HY_SEAM_SYS, hand_over_and_end, given);
+    assert_int_equal(count_fds(), before);
+    close_two(given);
+}
+
+/* The path of a socket has at most 107 bytes. */
+HY_TEST_WITH(test_a_runtime_directory_with_a_long_name_has_no_standby, make_dir, remove_dir)
+{
+    hy_cleanup_free char *longer = hy_asprintf("%s/%0100d", dir, 0), *path = NULL;
+
+    assert_int_equal(mkdir(longer, 0700), 0);
+    assert_int_equal(setenv("XDG_RUNTIME_DIR", longer, 1), 0);
+    assert_int_equal(hy_standby_open(CLIENT, "key", &path), -ENAMETOOLONG);
+    assert_null(path);
 }
 
 static int send_as_another_user(const char *path)

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -74,6 +75,57 @@ HY_TEST_WITH(test_a_key_file_is_private_and_round_trips, NULL, log_restore)
     assert_int_equal(hy_key_read(f.path, key, &err), -EINVAL);
     assert_int_equal(hy_key_read("/nowhere/key", key, &err), -ENOENT);
     assert_int_equal(hy_remove_tree(f.path), 0);
+}
+
+static const struct {
+    const char *line;
+    int rc;
+} key_lines[] = {
+    {"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n", 0},
+    {"0123456789ABCDEF0123456789ABCDEF0123456789ABCDEF0123456789ABCDEF\n", 0},
+    {"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", 0}, /* without the end of the line */
+    {"", -EINVAL},
+    {"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde\n", -EINVAL},
+    {"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0", -EINVAL},
+    {"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef and more", -EINVAL},
+    {"g123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n", -EINVAL},
+    {"0/23456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n", -EINVAL},
+    {"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde@\n", -EINVAL},
+};
+
+/* As `hopyard agent --key-file -` reads it, from a pipe in pieces. */
+HY_TEST_WITH(test_a_key_from_standard_input_is_one_line_of_digits, NULL, log_restore)
+{
+    static const uint8_t start[] = {0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef};
+    int old = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+
+    for (size_t i = 0; i < HY_COUNT(key_lines); i++) {
+        uint8_t key[HY_KEY_SIZE] = {0};
+        struct hy_err err = {0};
+        int ends[2], status;
+        pid_t pid;
+
+        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        assert_true(dup2(ends[0], STDIN_FILENO) == STDIN_FILENO);
+        close(ends[0]);
+        pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            for (const char *c = key_lines[i].line; *c; c++)
+                if (write(ends[1], c, 1) != 1)
+                    break; /* it has read enough */
+            _exit(0);
+        }
+        close(ends[1]);
+        assert_int_equal(hy_key_read("-", key, &err), key_lines[i].rc);
+        assert_true(key_lines[i].rc == 0 ? memcmp(key, start, 8) == 0
+                                         : strstr(err.text, "64 hexadecimal digits") != NULL);
+        assert_int_equal(dup2(old, STDIN_FILENO), STDIN_FILENO);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+    }
+    hy_fault_arm(HY_SEAM_SYS, 1);
+    assert_int_equal(hy_key_read("-", (uint8_t[HY_KEY_SIZE]){0}, NULL), -EIO);
+    close(old);
 }
 
 /* ---- messages ------------------------------------------------------------------------------------ */
@@ -364,6 +416,53 @@ static void send_hello_twice(struct world *w, int fd)
     send_hello_and(w, fd, "\x00\x00\x00\x00\x01\x01\x00\x00\x00\x00\x00\x00", 12);
 }
 
+static void send_this_hello(struct world *w, int fd, Hy__Hello *m)
+{
+    uint8_t session[HY_SESSION_SIZE] = {9}, bytes[100];
+    struct hy_frame f = {.type = HY_FRAME_HELLO, .bytes = bytes};
+    hy_cleanup_buf struct hy_buf b;
+
+    hy_buf_init(&b, 1000);
+    m->session = (ProtobufCBinaryData){sizeof session, session};
+    f.n = hy__hello__pack(m, bytes);
+    assert_int_equal(hy_frame_append(&b, &f), 0);
+    send_as_mallory(w, fd, hy_buf_bytes(&b), b.len);
+}
+
+static void send_another_version(struct world *w, int fd)
+{
+    Hy__Hello m = HY__HELLO__INIT;
+
+    m.protocol = HY_PROTOCOL + 1;
+    send_this_hello(w, fd, &m);
+}
+
+static void resume_unknown_session(struct world *w, int fd)
+{
+    Hy__Hello m = HY__HELLO__INIT;
+
+    m.protocol = HY_PROTOCOL;
+    m.resumed = true;
+    send_this_hello(w, fd, &m);
+}
+
+static void send_no_session(struct world *w, int fd)
+{
+    send_as_mallory(w, fd, "\x00\x00\x00\x00\x01\x01\x00\x00\x00\x00\x00\x00", 12);
+}
+
+/* Another agent has this name. */
+static void use_a_name_in_use(struct world *w, int fd)
+{
+    uint8_t session[HY_SESSION_SIZE] = {9}, key[HY_KEY_SIZE];
+    hy_cleanup_buf struct hy_buf b;
+
+    hy_buf_init(&b, 1000);
+    assert_int_equal(hy_hello_append(&b, session, false, NULL), 0);
+    assert_int_equal(hy_key_derive(w->key, "agent-1", key), 0);
+    connect_as(w, fd, "agent-1", key, &b);
+}
+
 static const struct bad_client {
     void (*act)(struct world *w, int fd);
     const char *why;
@@ -380,6 +479,10 @@ static const struct bad_client {
     {send_garbage, "identity=mallory why=\"unknown frame version\"", 0, 0},
     {send_long_frame, "identity=mallory why=\"frame too long\"", 0, 0},
     {send_no_hello, "identity=mallory why=\"the first frame is not a Hello\"", 0, 0},
+    {send_no_session, "identity=mallory why=\"Hello without a session\"", 0, 0},
+    {send_another_version, "use the same version of hopyard on both ends", 0, 0},
+    {resume_unknown_session, "identity=mallory why=\"unknown session\"", 0, 0},
+    {use_a_name_in_use, "identity=agent-1 why=\"another agent with this name is connected\"", 0, 0},
     {send_malformed_message, "identity=mallory why=\"malformed control message\"", 1, 1},
     {send_half_a_frame, "identity=mallory why=\"connection lost\"", 1, 0},
     {send_hello_twice, "identity=mallory why=\"unexpected frame type on a session\"", 1, 1},
