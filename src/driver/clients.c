@@ -222,12 +222,16 @@ static void send_update(struct client *c, const uint8_t *bytes, size_t n, bool l
     }
 }
 
-static size_t count_watchers(struct driver *d)
+/* `with_only_last`: also those that want the last update only. */
+static size_t count_watchers(struct driver *d, bool with_only_last)
 {
     size_t n = 0;
 
-    hy_list_each(it, &d->clients.list)
-        n += hy_container(it, struct client, link)->watches;
+    hy_list_each(it, &d->clients.list) {
+        const struct client *c = hy_container(it, struct client, link);
+
+        n += c->watches && (with_only_last || !c->only_last);
+    }
     return n;
 }
 
@@ -247,7 +251,7 @@ void hy_clients_prepare(struct driver *d)
     if (!d->clients.update_due || d->phase > PHASE_ENDING)
         return;
     d->clients.update_due = false;
-    watchers = count_watchers(d);
+    watchers = count_watchers(d, false);
     if (watchers == 0 || now - d->clients.updated_ms < (d->changed ? update_interval(watchers) : HEARTBEAT_MS))
         return;
     d->changed = false;
@@ -279,7 +283,7 @@ void hy_clients_send(struct driver *d)
 void hy_clients_end(struct driver *d)
 {
     size_t n = 0;
-    hy_cleanup_free uint8_t *bytes = count_watchers(d) ? pack_update(d, true, &n) : NULL;
+    hy_cleanup_free uint8_t *bytes = count_watchers(d, true) ? pack_update(d, true, &n) : NULL;
 
     send_to_all(d, bytes, n, true);
 }
@@ -379,7 +383,7 @@ static void on_announce(struct driver *d, struct client *c, const Hy__Announce *
 
 static void on_watch(struct driver *d, struct client *c, const Hy__Watch *watch)
 {
-    if (!c->watches && count_watchers(d) >= WATCHERS_MAX) {
+    if (!c->watches && count_watchers(d, true) >= WATCHERS_MAX) {
         refuse(d, c, WATCHERS_MAX); /* it stays connected: it may still stop the run */
         return;
     }
