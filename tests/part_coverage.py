@@ -10,8 +10,6 @@ from dataclasses import dataclass
 BEGIN, END = "<!-- coverage: begin (make coverage writes it) -->", "<!-- coverage: end -->"
 LINES_GOAL, BRANCHES_GOAL = 90, 85
 BRANCHY = {"src/store", "src/wire", "src/schedule", "src/search"}  # the goal for branches is theirs
-# Loaded into Python and TensorFlow by a build of its own, which is not measured.
-NOT_MEASURED = {"src/python"}
 
 
 @dataclass
@@ -32,12 +30,12 @@ def percent(count: int, reached: int) -> float:
     return 100 * reached / count if count else 0
 
 
-def c_files(gcovr: str, build: str, root: str, env: dict[str, str]) -> dict[str, Reached]:
-    """What gcc's counters in a build say of each source file."""
-    summary = os.path.join(build, "summary.json")
+def c_files(gcovr: str, builds: list[str], root: str, env: dict[str, str]) -> dict[str, Reached]:
+    """What gcc's counters in these builds together say of each source file."""
+    summary = os.path.join(builds[0], "summary.json")
     subprocess.run([gcovr, "--root", root, "--filter", f"{root}/src/", "--json-summary", summary, "-j", "2",
-                    "--exclude-throw-branches", "--gcov-ignore-parse-errors=all", build],
-                   cwd=build, env=env, check=True, stdout=subprocess.DEVNULL)
+                    "--exclude-throw-branches", "--gcov-ignore-parse-errors=all", *builds],
+                   cwd=builds[0], env=env, check=True, stdout=subprocess.DEVNULL)
     with open(summary) as file:
         files = json.load(file)["files"]
     return {f["filename"]: Reached(f["line_total"], f["line_covered"], f["branch_total"], f["branch_covered"])
@@ -50,7 +48,16 @@ def c_parts(files: dict[str, Reached]) -> dict[str, Reached]:
         words = path.split("/")
         if words[0] == "src" and len(words) > 2:
             parts["/".join(words[:2])] = parts.get("/".join(words[:2]), Reached()) + reached
-    return {part: reached for part, reached in sorted(parts.items()) if part not in NOT_MEASURED}
+    return dict(sorted(parts.items()))
+
+
+def python_settings(folder: str, package: str) -> str:
+    """For coverage.py in every process: also those that fork or leave by os._exit, as Spark's workers do; also modules
+    with other names (`hops` is hopyard/compat/hops), and copies of the package on executors.
+    """
+    return (f"[run]\nbranch = true\nparallel = true\nsource_pkgs = hopyard\nsource_dirs = {package}\n"
+            f"data_file = {folder}/python\npatch = _exit, fork\n"
+            f"[paths]\nhopyard =\n    {package}\n    */site/hopyard\n")
 
 
 def python_parts(report: str) -> dict[str, Reached]:

@@ -43,19 +43,21 @@ def test_pipeline_trains_infers_is_saved_and_loaded(lab: Lab, tmp_path: Path) ->
             from tensorflowonspark import compat
 
             feed = ctx.get_data_feed(input_mapping=args.input_mapping)
-            model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
-            model.compile(optimizer=keras.optimizers.Adam(args.rate), loss="mse")
+            model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1, use_bias=False)])
+            squares, products = np.zeros((2, 2)), np.zeros((2, 1))  # least squares: exact, however few rows this node gets
             while not feed.should_stop():
                 batch = feed.next_batch(args.batch_size)
                 if len(batch["y"]):
-                    model.train_on_batch(np.array(batch["x"]), np.array(batch["y"]))
+                    x, y = np.array(batch["x"]), np.array(batch["y"]).reshape(-1, 1)
+                    squares, products = squares + x.T @ x, products + x.T @ y
+            model.set_weights([np.linalg.solve(squares, products)])
             compat.export_saved_model(model, args.export_dir, ctx.job_name == "chief")
 
         spark = session()
         rows = [([a / 40, b / 40], 3 * a / 40 + 2 * b / 40) for a in range(40) for b in range(40)]
         frame = spark.createDataFrame(rows, "features array<float>, label float").repartition(2)
         estimator = (pipeline.TFEstimator(train, {{"rate": 0.1}}).setInputMapping({{"features": "x", "label": "y"}})
-                     .setClusterSize(2).setMasterNode("chief").setEpochs(12).setBatchSize(50).setExportDir("{tmp_path}/model"))
+                     .setClusterSize(2).setMasterNode("chief").setEpochs(4).setBatchSize(50).setExportDir("{tmp_path}/model"))
         model = Pipeline(stages=[estimator]).fit(frame)
 
         import tensorflow as tf
@@ -75,7 +77,7 @@ def test_pipeline_trains_infers_is_saved_and_loaded(lab: Lab, tmp_path: Path) ->
                     failing(lambda: pipeline.TFEstimator(train, 3)), failing(lambda: estimator.setInputMapping(3))])
         spark.stop()
     """)
-    assert output["schema"] == "struct<prediction:array<float>>" and output["worst"] < 0.2
+    assert output["schema"] == "struct<prediction:array<float>>" and output["worst"] < 0.01
     assert output["count"] == 1600 and output["args"] == "Namespace(rate=0.1)" and output["batch"] == 50
     unknown, nowhere, no_args, no_dict = output["errors"]
     assert unknown.startswith("signature 'serving_default' has no output 'no' (outputs: ")
