@@ -26,6 +26,7 @@ need() {
 
 has() { command -v "$1" || [ -x "/usr/sbin/$1" ]; }
 compiles_c() { echo '#include <stdio.h>' | cc -E -; }
+compiles_mpi() { echo '#include <mpi.h>' | mpicc -E -; }
 has_header() { echo "#include <$1>" | cc -E -; }
 has_library() { pkg-config --exists "$1"; }
 has_java() { java -version 2>&1 | grep -E 'version "(1[7-9]|[2-9][0-9])'; }
@@ -118,7 +119,7 @@ need_bench() {
     need parallel has parallel
     need procps has ps
     need openmpi-bin has mpirun
-    need libopenmpi-dev has mpicc
+    need libopenmpi-dev compiles_mpi
     need iperf3 has iperf3
     need python3-torch /usr/bin/python3 -c 'import torch.distributed'
     need curl has curl
