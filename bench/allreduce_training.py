@@ -17,6 +17,8 @@ interpreter that imports TensorFlow, and two of them at once: they share disk an
 
 import argparse
 import contextlib
+import fcntl
+import glob
 import json
 import os
 import pathlib
@@ -91,6 +93,14 @@ def training(model: str, ranks: int, place: set[int] | None) -> Iterator[subproc
         command = [*train(ranks, project), __file__, "--rank", model]
         with begun(command, preexec_fn=limit) as process:
             yield process
+        wait_for_drivers(project)
+
+
+def wait_for_drivers(project: str) -> None:
+    """They write the snapshot of their run after its clients have left."""
+    for path in glob.glob(f"{project}/.hopyard/run-*.lock"):
+        with open(path, "r+") as lock:
+            fcntl.lockf(lock, fcntl.LOCK_EX)
 
 
 def cores() -> int:
