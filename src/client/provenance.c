@@ -22,6 +22,7 @@
 #include "base/mem.h"
 
 #define LINE_MAX_BYTES 1024
+#define GIT_HEAD_MS 1000
 
 /* ---- the program ---------------------------------------------------------------- */
 
@@ -158,41 +159,78 @@ static int reap(pid_t pid, int rc, int64_t deadline)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -ECHILD;
 }
 
-char *hy_first_line(char *const *argv, const char *cwd, int64_t deadline)
+/* What a program prints, up to the buffer's maximum. 0; -ETIMEDOUT; -ECHILD: it failed; or another -Exxx. */
+static int output_of(char *const *argv, const char *cwd, int64_t deadline, struct hy_buf *text)
 {
-    hy_cleanup_buf struct hy_buf text;
-    const char *line;
     int ends[2];
     pid_t pid;
     int rc;
 
-    hy_buf_init(&text, LINE_MAX_BYTES);
     if (HY_SYS(pipe2(ends, O_CLOEXEC)) < 0)
-        return NULL;
+        return -errno;
     rc = spawn(argv, cwd, ends[1], &pid);
     close(ends[1]);
     if (rc == 0)
-        rc = reap(pid, read_until(ends[0], &text, deadline), deadline);
+        rc = reap(pid, read_until(ends[0], text, deadline), deadline);
     close(ends[0]);
-    line = rc == 0 ? hy_buf_cstr(&text) : NULL;
+    return rc;
+}
+
+char *hy_first_line(char *const *argv, const char *cwd, int64_t deadline)
+{
+    hy_cleanup_buf struct hy_buf text;
+    const char *line;
+
+    hy_buf_init(&text, LINE_MAX_BYTES);
+    line = output_of(argv, cwd, deadline, &text) == 0 ? hy_buf_cstr(&text) : NULL;
     return line ? hy_strndup(line, strcspn(line, "\n")) : NULL;
+}
+
+/* In a large repository git takes too long to compare all files: "-dirty" is the safe answer then. */
+static char *commit_at_least(const char *cwd)
+{
+    char *head[] = {(char *)"git", (char *)"rev-parse", (char *)"HEAD", NULL};
+    hy_cleanup_free char *commit = hy_first_line(head, cwd, hy_clock_ms() + GIT_HEAD_MS);
+
+    return commit ? hy_asprintf("%s-dirty", commit) : NULL;
+}
+
+/* Of `git status --porcelain=v2 --branch`: "# branch.oid COMMIT", more lines with '#', then one for each changed file.
+ */
+static char *parse_status(const char *text)
+{
+    static const char mark[] = "# branch.oid ";
+    const char *commit = strstr(text, mark);
+    bool is_dirty = false;
+    int n;
+
+    if (!commit || commit[sizeof mark - 1] == '(') /* "(initial)": there is no commit yet */
+        return NULL;
+    commit += sizeof mark - 1;
+    n = (int)strcspn(commit, "\n");
+    for (const char *line = text; *line && !is_dirty; line += strcspn(line, "\n"), line += *line == '\n')
+        is_dirty = *line != '#';
+    return hy_asprintf("%.*s%s", n, commit, is_dirty ? "-dirty" : "");
 }
 
 char *hy_git_commit(const char *cwd, int64_t deadline)
 {
-    char *head[] = {(char *)"git", (char *)"rev-parse", (char *)"HEAD", NULL};
-    char *state[] = {(char *)"git",         (char *)"--no-optional-locks",  (char *)"status",
-                     (char *)"--porcelain", (char *)"--untracked-files=no", NULL};
-    char *commit = hy_first_line(head, cwd, deadline);
-    hy_cleanup_free char *change = commit ? hy_first_line(state, cwd, deadline) : NULL;
-    char *dirty;
+    char *argv[] = {(char *)"git",
+                    (char *)"--no-optional-locks",
+                    (char *)"status",
+                    (char *)"--porcelain=v2",
+                    (char *)"--branch",
+                    (char *)"--no-ahead-behind",
+                    (char *)"--untracked-files=no",
+                    NULL};
+    hy_cleanup_buf struct hy_buf text;
+    int rc;
 
-    if (!commit || (change && !*change))
-        return commit;
-    /* If git status timed out, assume changes: "-dirty" is the safe answer. */
-    dirty = hy_asprintf("%s-dirty", commit);
-    free(commit);
-    return dirty;
+    hy_buf_init(&text, LINE_MAX_BYTES);
+    rc = output_of(argv, cwd, deadline, &text);
+    if (rc == -ETIMEDOUT)
+        return commit_at_least(cwd);
+    return rc == 0 && hy_buf_cstr(&text) ? parse_status(hy_buf_cstr(&text)) : NULL;
 }
 
 /* ---- versions ------------------------------------------------------------------------ */

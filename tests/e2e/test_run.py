@@ -6,6 +6,8 @@ import fcntl
 import json
 import os
 import re
+import shutil
+import subprocess
 import time
 
 import pytest
@@ -166,6 +168,32 @@ def test_command_and_provenance_are_stored(yard: Yard) -> None:
     assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", run["git"])
     versions = json.loads(run["versions"])
     assert versions["hopyard"] and versions["kernel"]
+
+
+def test_the_commit_is_stored_and_whether_files_have_changed(yard: Yard) -> None:
+    def git(*words: str) -> str:
+        settings = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
+        return subprocess.run(["git", *settings, *words], cwd=yard.project, check=True, text=True, capture_output=True).stdout
+
+    def stored() -> str | None:
+        yard.run("run", "--", "true")
+        commit: str | None = json.loads(yard.run("ls", "--json").stdout)[0]["git"]
+        return commit
+
+    git("init", "--quiet")
+    assert stored() is None  # no commit yet
+    code = yard.script("train", "true\n")
+    git("add", "train")
+    git("commit", "--quiet", "-m", "first")
+    commit = git("rev-parse", "HEAD").strip()
+    assert stored() == commit  # Logs and the like are not part of it
+    code.write_text("#!/bin/sh\nfalse\n")
+    assert stored() == f"{commit}-dirty"
+    git("checkout", "--quiet", "--", "train")
+    (yard.project / "bin").mkdir()
+    slow = yard.script("bin/git", f"case $* in *status*) sleep 60 ;; *) exec {shutil.which('git')} \"$@\" ;; esac\n")
+    yard.env["PATH"] = f"{slow.parent}:{yard.env['PATH']}"
+    assert stored() == f"{commit}-dirty"  # git did not finish its comparison in time
 
 
 def test_trials_get_the_directory_and_environment_of_the_user(yard: Yard) -> None:
