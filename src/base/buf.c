@@ -79,15 +79,15 @@ int hy_buf_append_str(struct hy_buf *b, const char *s)
     return hy_buf_append(b, s, strlen(s));
 }
 
-int hy_buf_printf(struct hy_buf *b, const char *fmt, ...)
+int hy_buf_vprintf(struct hy_buf *b, const char *fmt, va_list args)
 {
-    va_list args;
+    va_list again;
     uint8_t *at;
     int n;
 
-    va_start(args, fmt);
-    n = vsnprintf(NULL, 0, fmt, args);
-    va_end(args);
+    va_copy(again, args);
+    n = vsnprintf(NULL, 0, fmt, again);
+    va_end(again);
     if (n < 0)
         return -EINVAL;
     if ((size_t)n > b->max - b->len)
@@ -95,11 +95,20 @@ int hy_buf_printf(struct hy_buf *b, const char *fmt, ...)
     at = make_room(b, (size_t)n + 1);
     if (!at)
         return -ENOMEM;
-    va_start(args, fmt);
     vsnprintf((char *)at, (size_t)n + 1, fmt, args);
-    va_end(args);
     b->len += (size_t)n;
     return 0;
+}
+
+int hy_buf_printf(struct hy_buf *b, const char *fmt, ...)
+{
+    va_list args;
+    int rc;
+
+    va_start(args, fmt);
+    rc = hy_buf_vprintf(b, fmt, args);
+    va_end(args);
+    return rc;
 }
 
 void hy_buf_consume(struct hy_buf *b, size_t n)

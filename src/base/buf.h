@@ -8,6 +8,7 @@
 #define HY_BASE_BUF_H
 
 #include <assert.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,7 @@ static inline const uint8_t *hy_buf_bytes(const struct hy_buf *b)
 int hy_buf_append(struct hy_buf *b, const void *bytes, size_t n);
 int hy_buf_append_str(struct hy_buf *b, const char *s);
 int hy_buf_printf(struct hy_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int hy_buf_vprintf(struct hy_buf *b, const char *fmt, va_list args) __attribute__((format(printf, 2, 0)));
 
 uint8_t *hy_buf_grow(struct hy_buf *b, size_t n); /* private */
 

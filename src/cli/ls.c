@@ -49,9 +49,9 @@ static void best_cell(struct hy_text_table *g, const struct hy_run_row *row, con
         hy_text_table_cell(g, HY_PLAIN, row->metric ? row->metric : "");
 }
 
-static int add_row(struct listing *l, const struct hy_run_row *row, const struct hy_run_counts *counts)
+static int add_row(struct listing *l, const struct hy_run_row *row, const struct hy_run_counts *counts, bool alive)
 {
-    const char *state = hy_run_state_text(row, hy_store_run_alive(l->store, row->id) > 0);
+    const char *state = hy_run_state_text(row, alive);
     hy_cleanup_free char *command = hy_command_text(row->command);
     char text[64];
 
@@ -68,18 +68,18 @@ static int add_row(struct listing *l, const struct hy_run_row *row, const struct
     return 0;
 }
 
-static int on_run(void *arg, const struct hy_run_row *row, const struct hy_run_counts *counts)
+static int on_run(void *arg, const struct hy_run_row *row, const struct hy_run_counts *counts, bool alive)
 {
     struct listing *l = arg;
     hy_cleanup_free char *shown = NULL;
 
     if (l->grid) {
         l->count++;
-        return add_row(l, row, counts);
+        return add_row(l, row, counts, alive);
     }
     shown = row->logdir ? hy_store_display_path(l->store, row->logdir) : NULL;
     hy_out_str(&l->out, l->count++ ? ",\n " : "");
-    hy_json_take(&l->out, hy_json_run(row, counts, hy_store_run_alive(l->store, row->id) > 0, shown, NULL));
+    hy_json_take(&l->out, hy_json_run(row, counts, alive, shown, NULL));
     return l->out.rc;
 }
 
@@ -106,7 +106,7 @@ static int list(struct listing *l, struct hy_err *err)
     if (!l->grid)
         hy_out_str(&l->out, "[");
     if (l->store)
-        rc = hy_store_run_each(l->store, 0, on_run, l, err);
+        rc = hy_runs_each(l->store, on_run, l, err);
     if (rc < 0)
         return rc;
     if (!l->grid)

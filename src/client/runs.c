@@ -122,6 +122,51 @@ int hy_run_info_find(struct hy_store *s, const char *text, struct hy_run_info *r
     return 0;
 }
 
+struct runs_walk {
+    int64_t *dead; /* runs in state running whose driver was not running, before the rows were read */
+    size_t dead_count;
+    struct hy_store *store;
+    hy_run_alive_fn *each;
+    void *arg;
+};
+
+static int note_running(void *arg, const struct hy_run_row *row, const struct hy_run_counts *counts)
+{
+    struct runs_walk *w = arg;
+
+    (void)counts;
+    if (row->state != HY_RUN_RUNNING || hy_store_run_alive(w->store, row->id) > 0)
+        return 0;
+    if (hy_array_grow(w->dead, w->dead_count) < 0)
+        return -ENOMEM;
+    w->dead[w->dead_count++] = row->id;
+    return 0;
+}
+
+static int give_run(void *arg, const struct hy_run_row *row, const struct hy_run_counts *counts)
+{
+    struct runs_walk *w = arg;
+    bool alive = row->state == HY_RUN_RUNNING;
+
+    for (size_t i = 0; i < w->dead_count && alive; i++)
+        alive = w->dead[i] != row->id;
+    return w->each(w->arg, row, counts, alive);
+}
+
+/* Locks are looked at before the rows are read: a driver commits the last state of its run before it exits. */
+int hy_runs_each(struct hy_store *s, hy_run_alive_fn *each, void *arg, struct hy_err *err)
+{
+    struct runs_walk w = {.store = s, .each = each, .arg = arg};
+    int rc = hy_store_run_each(s, 0, note_running, &w, err);
+
+    if (rc == 0)
+        rc = hy_store_run_each(s, 0, give_run, &w, err);
+    else if (rc == -ENOMEM)
+        hy_err_oom(err);
+    free(w.dead);
+    return rc;
+}
+
 const char *hy_run_state_text(const struct hy_run_row *row, bool alive)
 {
     if (row->state == HY_RUN_RUNNING && !alive)

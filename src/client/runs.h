@@ -37,6 +37,11 @@ int hy_run_info_find(struct hy_store *s, const char *text, struct hy_run_info *r
 void hy_run_info_done(struct hy_run_info *r); /* a zeroed one is empty */
 #define hy_cleanup_run_info __attribute__((cleanup(hy_run_info_done)))
 
+/* Calls back for all runs, newest first, with whether the driver of each is running. A nonzero result of `each` ends it
+ * and is returned. */
+typedef int hy_run_alive_fn(void *arg, const struct hy_run_row *row, const struct hy_run_counts *counts, bool alive);
+int hy_runs_each(struct hy_store *s, hy_run_alive_fn *each, void *arg, struct hy_err *err);
+
 /* "running", "done" …, "interrupted" (the driver has exited), or "waiting" (the message says for what). */
 const char *hy_run_state_text(const struct hy_run_row *row, bool alive);
 
