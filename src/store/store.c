@@ -250,6 +250,11 @@ int hy_store_check_files(const struct hy_store *s, struct hy_err *err)
     return hy_err_set(err, -ESTALE, "the store '%s' was deleted or replaced while it was in use", s->path);
 }
 
+int hy_store_version(struct hy_store *s, int64_t *ret, struct hy_err *err)
+{
+    return hy_sqlite_scalar(s->db, "PRAGMA data_version", ret, s->path, err);
+}
+
 static int open_for_writing(struct hy_store *s, struct hy_err *err)
 {
     int rc = s->lock_fd = hy_store_file(s, "store.lock", O_RDWR | O_CREAT, err);

@@ -75,6 +75,8 @@ int hy_store_commit(struct hy_store *s, struct hy_err *err);
 /* 0 while the paths still lead to the open files; -ESTALE when one of them was
  * deleted or replaced: then no other process sees our commits. */
 int hy_store_check_files(const struct hy_store *s, struct hy_err *err);
+/* A number that changes whenever another connection has committed something. */
+int hy_store_version(struct hy_store *s, int64_t *ret, struct hy_err *err);
 
 /* ---- runs --------------------------------------------------------------- */
 
