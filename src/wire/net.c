@@ -15,7 +15,6 @@
 
 #define INPUT_SIZE (64u * 1024)
 #define PLAIN_SIZE (16u * 1024)
-#define BACKLOG 1024
 
 int64_t hy_net_now(const struct hy_net *net)
 {
@@ -232,75 +231,35 @@ void hy_net_wake(struct hy_net *net, int64_t at)
 
 /* ---- listening ---------------------------------------------------------------------- */
 
-static int parse_address(const char *address, uint16_t port, struct sockaddr_storage *ret)
+static int listen_on(struct hy_net *net, int fd)
 {
-    if (!*address)
-        address = "0.0.0.0";
-    if (uv_ip4_addr(address, port, (struct sockaddr_in *)ret) == 0)
-        return 0;
-    return uv_ip6_addr(address, port, (struct sockaddr_in6 *)ret);
-}
-
-/* "::" accepts IPv4 too. */
-static int open_socket(const struct sockaddr_storage *where)
-{
-    hy_cleanup_close int fd = HY_SYS(socket(where->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    const int yes = 1, no = 0;
-    const bool is_v6 = where->ss_family == AF_INET6;
-    const socklen_t size = is_v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-
-    if (fd < 0 || HY_SYS(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes)) < 0 ||
-        (is_v6 && HY_SYS(setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no)) < 0) ||
-        HY_SYS(bind(fd, (const struct sockaddr *)where, size)) < 0 || HY_SYS(listen(fd, BACKLOG)) < 0)
-        return -errno;
-    return hy_take_fd(fd);
-}
-
-static int port_of(int fd, uint16_t *ret)
-{
-    struct sockaddr_storage bound = {0};
-    socklen_t size = sizeof bound;
-
-    if (HY_SYS(getsockname(fd, (struct sockaddr *)&bound, &size)) < 0)
-        return -errno;
-    *ret = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
-                                             : ((struct sockaddr_in *)&bound)->sin_port);
-    return 0;
-}
-
-static int listen_on(struct hy_net *net, const struct sockaddr_storage *where, uint16_t *ret_port)
-{
-    hy_cleanup_close int fd = open_socket(where);
-    uint16_t port = 0;
-    int rc = fd < 0 ? fd : port_of(fd, &port);
+    int rc;
 
     net->listener.pause_ms = (unsigned)net->redial_ms;
-    if (rc == 0)
-        rc = hy_listener_open(&net->listener, net->loop, fd, on_accept, net);
+    rc = hy_listener_open(&net->listener, net->loop, fd, on_accept, net);
     if (rc < 0)
         return rc;
-    hy_take_fd(fd);
     net->is_listening = true;
     net->handles++;
-    *ret_port = port;
     return 0;
 }
 
 int hy_net_listen(struct hy_net *net, const char *address, uint16_t port, hy_net_key_fn key_of, void *arg,
                   uint16_t *ret_port, struct hy_err *err)
 {
-    struct sockaddr_storage where;
+    hy_cleanup_close int fd = -1;
     int rc;
 
     if (net->is_listening)
         return hy_err_set(err, -EALREADY, "already listening");
-    if (parse_address(address, port, &where) < 0)
-        return hy_err_set(err, -EINVAL, "'%s' is not an address to listen on; use an address like 192.0.2.1 or 0.0.0.0",
-                          address);
+    fd = hy_tcp_listen(address, port, ret_port, err);
+    if (fd < 0)
+        return fd;
     hy_tls_context_set_keys(net->tls, key_of, arg);
-    rc = listen_on(net, &where, ret_port);
+    rc = listen_on(net, fd);
     if (rc < 0)
-        return hy_err_sys(err, rc, "cannot listen on %s port %u", *address ? address : "0.0.0.0", port);
+        return hy_err_sys(err, rc, "cannot listen on %s port %u", address, port);
+    hy_take_fd(fd);
     return 0;
 }
 

@@ -69,9 +69,21 @@ int hy_key_derive(const uint8_t key[HY_KEY_SIZE], const char *identity, uint8_t 
 int hy_key_write(int dir, const char *path, const uint8_t key[HY_KEY_SIZE], struct hy_err *err);
 int hy_key_read(const char *path, uint8_t ret[HY_KEY_SIZE], struct hy_err *err);
 
+/* ---- listening on TCP ------------------------------------------------------ */
+
+/* A listening socket (close-on-exec, non-blocking); port 0 takes a free one. "::" accepts IPv4, too. An fd or -Exxx. */
+int hy_tcp_listen(const char *address, uint16_t port, uint16_t *ret_port, struct hy_err *err);
+
+/* Accepts connections on a loop, a bounded number in each turn. `accept` takes the descriptor (close-on-exec,
+ * non-blocking) and returns 0; or returns -Exxx, and is called again with it after a pause. */
+struct hy_acceptor;
+int hy_acceptor_new(struct uv_loop_s *loop, int fd, int (*accept)(void *arg, int fd), void *arg,
+                    struct hy_acceptor **ret); /* takes `fd` on success */
+void hy_acceptor_close(struct hy_acceptor *a); /* frees it when libuv has closed its handles; NULL is fine */
+
 /* ---- peers over TLS ------------------------------------------------------ */
 
-struct hy_net;  /* opaque: all links of a loop */
+struct hy_net; /* opaque: all links of a loop */
 struct hy_peer; /* opaque: the other end of a session */
 
 /* Called from the loop. Callbacks may send and close peers, but not free the net. */
@@ -94,7 +106,7 @@ struct hy_net_events {
 
 struct hy_net_settings {
     int64_t silence_ms; /* a peer silent for longer is gone */
-    int64_t ping_ms;    /* how often an idle link is pinged */
+    int64_t ping_ms; /* how often an idle link is pinged */
 };
 
 /* NULL only when out of memory. */
@@ -139,10 +151,10 @@ size_t hy_net_lingering(const struct hy_net *net);
 
 const char *hy_peer_identity(const struct hy_peer *p);
 const char *hy_peer_address(const struct hy_peer *p); /* "127.0.0.1:4711", for the log */
-void hy_peer_set_data(struct hy_peer *p, void *data);  /* for the owner */
+void hy_peer_set_data(struct hy_peer *p, void *data); /* for the owner */
 void *hy_peer_data(const struct hy_peer *p);
-int64_t hy_peer_silent_ms(const struct hy_peer *p);    /* since the last frame from it */
-int hy_peer_is_linked(const struct hy_peer *p);        /* a connection is up, as far as is known */
+int64_t hy_peer_silent_ms(const struct hy_peer *p); /* since the last frame from it */
+int hy_peer_is_linked(const struct hy_peer *p); /* a connection is up, as far as is known */
 int hy_peer_violated_protocol(const struct hy_peer *p); /* it was given up for a protocol error */
 
 /* Queues a control message. 0, -ENOMEM, or -ENOBUFS when 16 MiB are unacknowledged:
@@ -182,7 +194,7 @@ void hy_peer_close(struct hy_peer *p, int64_t linger_ms);
  * `hopyard report` to an agent. Without sessions: a client that reconnects
  * repeats its request.
  */
-struct hy_local;      /* opaque: a listening socket on a loop */
+struct hy_local; /* opaque: a listening socket on a loop */
 struct hy_local_conn; /* opaque: one connection */
 
 struct hy_local_events {
