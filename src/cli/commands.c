@@ -89,6 +89,16 @@ static const struct hy_option tensorboard_options[] = {
     {0},
 };
 
+static const struct hy_option ui_options[] = {
+    {.name = "port", .value = "N", .help = "port to listen on (default: 4677, or any free port if that is in use)"},
+    {.name = "allow-host",
+     .value = "HOST[:PORT]",
+     .many = true,
+     .help = "a name under which browsers reach the server through a proxy"},
+    {.name = "no-browser", .help = "do not open a browser"},
+    {0},
+};
+
 static const struct hy_option stop_options[] = {
     {.name = "feed", .help = "end only the feed of a cluster: its nodes process the rows they have and exit"},
     {0},
@@ -176,6 +186,13 @@ static const char tensorboard_about[] =
     "TensorBoard of the run's own Python is used; for commands that of\n"
     "$HOPYARD_PYTHON, or the first one in PATH. From another machine, use ssh:\n"
     "ssh -L 6006:127.0.0.1:6006 HOST hopyard tensorboard --port 6006";
+
+static const char ui_about[] = "Shows the project's runs in the browser, and updates them while they run. Prints an\n"
+                               "address that logs in once, and opens it. The page needs no run, and a run needs\n"
+                               "no page: Ctrl-C ends the server only.\n"
+                               "\n"
+                               "It listens on 127.0.0.1 only. From another machine, use ssh:\n"
+                               "ssh -L 4677:127.0.0.1:4677 HOST hopyard ui";
 
 static const char gc_about[] = "Cleans up on this machine after processes that were killed: trials of this\n"
                                "project whose agent has exited, and stale sockets. With --all also those of your\n"
@@ -288,6 +305,14 @@ const struct hy_command hy_commands[] = {
      .summary = "show the curves and hyperparameters of a run in TensorBoard",
      .about = tensorboard_about,
      .examples = "hopyard tensorboard\nhopyard tensorboard 3 --port 6006\nhopyard tensorboard Logs/TensorFlow"},
+    {.name = "ui",
+     .group = INSPECTING,
+     .words = "",
+     .options = ui_options,
+     .run = hy_cmd_ui,
+     .summary = "show the project's runs in the browser",
+     .about = ui_about,
+     .examples = "hopyard ui\nhopyard ui --port 8080 --no-browser"},
     {.name = "fs",
      .group = FILES,
      .words = "COMMAND PATH…",

@@ -40,6 +40,7 @@ int hy_cmd_show(const struct hy_args *args);
 int hy_cmd_best(const struct hy_args *args);
 int hy_cmd_logs(const struct hy_args *args);
 int hy_cmd_tensorboard(const struct hy_args *args);
+int hy_cmd_ui(const struct hy_args *args);
 int hy_cmd_stop(const struct hy_args *args);
 int hy_cmd_resume(const struct hy_args *args);
 int hy_cmd_rm(const struct hy_args *args);

@@ -28,6 +28,7 @@ PARSERS = {
     "hdfs/security": ["sasl", "sasl_digest_md5", "sasl_gssapi", "security_layer", "tokens"],
     "record": ["columns", "example", "record"],
     "search": ["space"],
+    "web": ["http"],
     "wire": ["frame", "idset", "message", "mux", "recv_streams", "send_streams"],
 }
 

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
 ORDER = ["base", "fs", "record", "hdfs", "event", "search", "schedule", "store", "wire", "supervise", "gpu", "agent",
-         "engine", "driver", "client", "view", "feed", "collective", "tensorflow", "cli", "python"]
+         "engine", "driver", "client", "view", "web", "feed", "collective", "tensorflow", "cli", "python"]
 
 # What a newcomer has to do, and the file whose name should lead there: a part, and a file anywhere below it.
 TASKS = [
@@ -32,6 +32,7 @@ TASKS = [
     ("name the ranks that cause a deadlock", "collective", "deadlock.c"),
     ("reject ranks whose requests do not match", "collective", "mismatch.c"),
     ("change what a notebook shows of a run", "view", "live_view_html.c"),
+    ("refuse a malformed HTTP request", "web", "http.c"),
     ("record the provenance of a run", "client", "provenance.c"),
     ("correct the text of --help", "cli", "help.c"),
 ]

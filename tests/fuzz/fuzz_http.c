@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Heads of requests: whatever is accepted has one meaning, and its strings end where they should. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "web/http.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(const struct hy_http_request *r)
+{
+    char cookie[64];
+
+    if (r->path[0] != '/' || strstr(r->path, "/../") || strpbrk(r->target, " \r\n"))
+        abort();
+    for (size_t i = 0; i < r->field_count; i++)
+        if (strpbrk(r->fields[i].value, "\r\n") || strpbrk(r->fields[i].name, " :\r\n"))
+            abort();
+    (void)hy_http_cookie(r, "hopyard", cookie, sizeof cookie);
+    free(hy_http_parameter(r->query, "sort"));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct hy_http_refusal refusal = {0};
+    struct hy_http_request r;
+    ssize_t n = hy_http_parse(data, size, &r, &refusal);
+
+    if (n < 0 && !refusal.why)
+        abort();
+    if (n > (ssize_t)size)
+        abort();
+    if (n > 0) {
+        check(&r);
+        hy_http_request_done(&r);
+    }
+    return 0;
+}
