@@ -9,14 +9,16 @@ export PIP_ROOT_USER_ACTION = ignore
 
 TOOLS   := 'pip>=23.1' 'meson>=1.3' ninja 'meson-python>=0.17' 'pytest>=8' 'cloudpickle>=3'
 LEARN   := 'tensorflow>=2.16' tensorboard scikit-learn pandas
-CHECK   := pyarrow fsspec 'dask[dataframe]' ipykernel nbclient 'pyspark[connect]>=4' tf_keras venv-pack conda-pack
+CHECK   := pyarrow fsspec 'dask[dataframe]' ipykernel nbclient 'pyspark[connect]>=4' tf_keras venv-pack conda-pack \
+           playwright jsonschema pyyaml
 # Linters are pinned: what is formatted on one machine is on all.
 LINT    := 'clang-format==19.1.7' 'ruff==0.17.*' 'mypy==2.4.*' 'coverage>=7.10' gcovr
 SOURCES := meson.build meson_options.txt pyproject.toml \
            $(shell find src proto python bench -name '*.[ch]' -o -name '*.proto' \
-                   -o -name meson.build -o -name '*.pth' -o -path 'python/*.py*' -not -name '*.pyc')
+                   -o -name meson.build -o -name '*.pth' -o -path 'python/*.py*' -not -name '*.pyc') \
+           $(wildcard web/*.* web/src/*)
 
-.PHONY: help setup demo check lint test bench bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark bench-hdfs bench-feed bench-clients \
+.PHONY: help setup demo check lint test test-ui bench bench-core bench-search bench-schedule bench-python bench-allreduce bench-spark bench-hdfs bench-feed bench-clients \
         clean distclean cluster cluster-stop test-cluster coverage fuzz-coverage system-build system-test system-lint system-bench system-coverage
 
 help:
@@ -25,6 +27,7 @@ help:
 	@echo 'make check           what is quick, in about two minutes: C suites, corpora, Python, smoke tests'
 	@echo 'make lint            clang-format, cppcheck, ruff, mypy (tools/lint --fix corrects what can be corrected)'
 	@echo 'make test            every suite (T="base e2e": only these)'
+	@echo 'make test-ui         the pages in Chromium'
 	@echo 'make test-cluster    the suites of Spark and YARN, those for all engines whole (make test: half of these there)'
 	@echo 'make coverage        lines and branches by part, C and Python; the table of CONTRIBUTING.md'
 	@echo 'make fuzz-coverage   which lines of the parsers corpora and fuzzing reach (FUZZ_SECONDS=15 for each target)'
@@ -46,7 +49,12 @@ system-test system-lint system-bench system-coverage:
 	.venv/bin/python -m pip install --quiet $(TOOLS)
 	@touch $@
 
-build/.installed: $(SOURCES) .venv/.tools
+# The packages that the web page is made of; none is needed to run it.
+web/node_modules/.made: web/package-lock.json | system-build
+	cd web && npm ci --silent --no-audit --no-fund --ignore-scripts
+	@touch $@
+
+build/.installed: $(SOURCES) .venv/.tools web/node_modules/.made
 	@mkdir -p build
 	.venv/bin/pip install --quiet --no-build-isolation --no-deps --force-reinstall -Cbuild-dir=build/wheel .
 	@touch $@
@@ -85,6 +93,9 @@ check: system-test setup
 
 test: system-test system-lint setup .venv/.lint .venv/.check .venv-old/.made
 	@.venv/bin/python tests/run $(T)
+
+test-ui: system-test setup .venv/.check
+	@.venv/bin/python tests/run $(patsubst tests/%,%,$(wildcard tests/e2e/test_ui*.py))
 
 fuzz-coverage: system-coverage .venv/.tools
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-15} .venv/bin/python tests/run fuzz-coverage

@@ -69,6 +69,8 @@ need_build() {
     need libjansson-dev has_library jansson
     need libexpat1-dev has_library expat
     need zlib1g-dev has_library zlib
+    need nodejs has node # both for the web page
+    need npm has npm
     need libzstd-dev has_header zstd.h # a static OpenSSL asks for it, and for zlib, from Debian 13 on
     need_python
 }
@@ -103,6 +105,7 @@ need_test() {
     need openssh-server has sshd
     need iproute2 has ip
     need tmux has tmux
+    need chromium has chromium
     need openssl has openssl
     need default-jre-headless has_java # Spark's and Hadoop's
     need maven has mvn

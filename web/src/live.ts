@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the page shows, asked for again whenever the store has changed.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Refused } from "./api";
+
+type Listener = () => void;
+const listeners = new Set<Listener>();
+let source: EventSource | null = null;
+
+function connect(): void {
+  source = new EventSource("/api/v1/events");
+  source.addEventListener("change", () => {
+    for (const listener of listeners) listener();
+  });
+}
+
+/** Calls `listener` at every change of the store; returns the function that ends it. */
+function onChange(listener: Listener): () => void {
+  listeners.add(listener);
+  if (!source) connect();
+  return () => listeners.delete(listener);
+}
+
+export interface Live<T> {
+  value?: T;
+  error?: Error;
+}
+
+/** The latest value of `load`, whose result depends on `key` alone. One request at a time: changes in between are one. */
+export function useLive<T>(key: string, load: () => Promise<T>): Live<T> {
+  const [state, setState] = useState<Live<T>>({});
+  const latest = useRef(load);
+  latest.current = load;
+  useEffect(() => {
+    let isCurrent = true;
+    let isLoading = false;
+    let isOutdated = false;
+    const refresh = async () => {
+      isOutdated = isLoading;
+      if (isLoading) return;
+      isLoading = true;
+      try {
+        const value = await latest.current();
+        if (isCurrent) setState({ value });
+      } catch (error) {
+        if (isCurrent) setState((old) => ({ value: old.value, error: error as Error }));
+      }
+      isLoading = false;
+      if (isOutdated && isCurrent) void refresh();
+    };
+    setState({});
+    void refresh();
+    const end = onChange(() => void refresh());
+    return () => {
+      isCurrent = false;
+      end();
+    };
+  }, [key]);
+  return state;
+}
+
+export const needsLogin = (error?: Error): boolean => error instanceof Refused && error.status === 401;

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What several pages use.
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import type { Run } from "./api";
+import { count } from "./format";
+import { needsLogin } from "./live";
+
+/** The time, renewed every second. */
+export function useNow(): number {
+  const [now, setNow] = useState(Date.now);
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  return now;
+}
+
+export function State({ state }: { state: string }) {
+  return <span class={`state ${state}`}>{state}</span>;
+}
+
+export function Progress({ run }: { run: Run }) {
+  const over = run.done + run.failed + run.stopped;
+  const total = run.ranks ?? run.total;
+  const text = total === null ? count(over) : `${count(over)} / ${count(total)}`;
+  return (
+    <span class="progress">
+      {total !== null && <progress value={over} max={Math.max(total, 1)} aria-label="Trials that are over" />}
+      {text}
+      {run.failed > 0 && <span class="bad"> {count(run.failed)} failed</span>}
+    </span>
+  );
+}
+
+export function Failure({ error }: { error?: Error }) {
+  if (!error) return null;
+  return (
+    <p class="failure" role="alert">
+      {needsLogin(error) ? "This browser is not logged in: open the address that `hopyard ui` has printed." : error.message}
+    </p>
+  );
+}
+
+export function Fact({ name, children }: { name: string; children: ComponentChildren }) {
+  return children ? (
+    <>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </>
+  ) : null;
+}
