@@ -187,9 +187,9 @@ static const char tensorboard_about[] =
     "$HOPYARD_PYTHON, or the first one in PATH. From another machine, use ssh:\n"
     "ssh -L 6006:127.0.0.1:6006 HOST hopyard tensorboard --port 6006";
 
-static const char ui_about[] = "Shows the project's runs in the browser, and updates them while they run. Prints an\n"
-                               "address that logs in once, and opens it. The page needs no run, and a run needs\n"
-                               "no page: Ctrl-C ends the server only.\n"
+static const char ui_about[] = "Shows the project's runs in the browser, and updates them while they run.\n"
+                               "Prints an address that logs in once, and opens it. The page needs no run, and a\n"
+                               "run needs no page: Ctrl-C ends the server only.\n"
                                "\n"
                                "It listens on 127.0.0.1 only. From another machine, use ssh:\n"
                                "ssh -L 4677:127.0.0.1:4677 HOST hopyard ui";

@@ -165,13 +165,13 @@ void hy_api_stop(struct hy_exchange *x)
 
 /* Sends the store's version whenever it has changed; the page then asks for what it shows. */
 struct events {
-    struct hy_source source;
+    struct hy_reply_source source;
     struct hy_store_use use;
     int64_t version;
     int looks;
 };
 
-static int read_events(struct hy_source *s, struct hy_buf *out)
+static int read_events(struct hy_reply_source *s, struct hy_buf *out)
 {
     struct events *e = hy_container(s, struct events, source);
     int64_t version = -1; /* there is no store yet */
@@ -196,7 +196,7 @@ static int read_events(struct hy_source *s, struct hy_buf *out)
     return -EAGAIN;
 }
 
-static void close_events(struct hy_source *s)
+static void close_events(struct hy_reply_source *s)
 {
     struct events *e = hy_container(s, struct events, source);
 
@@ -212,7 +212,7 @@ void hy_api_events(struct hy_exchange *x)
         hy_reply_error(x, 503, "out of memory");
         return;
     }
-    e->source = (struct hy_source){.read = read_events, .close = close_events, .size = -1, .wait_ms = LOOK_MS};
+    e->source = (struct hy_reply_source){.read = read_events, .close = close_events, .size = -1, .wait_ms = LOOK_MS};
     e->use.web = x->web;
     e->version = NO_VERSION;
     x->source = &e->source;

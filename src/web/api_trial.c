@@ -171,7 +171,7 @@ static int open_below(const char *directory, const char *path)
 
 /* Bytes of a file from an offset on; with `follow` until the trial is over. */
 struct output {
-    struct hy_source source;
+    struct hy_reply_source source;
     struct hy_web *web;
     int fd;
     uint64_t offset;
@@ -197,7 +197,7 @@ static bool trial_is_over(const struct output *o)
     return over || rc == -ENOENT;
 }
 
-static int read_output(struct hy_source *s, struct hy_buf *out)
+static int read_output(struct hy_reply_source *s, struct hy_buf *out)
 {
     struct output *o = hy_container(s, struct output, source);
     bool over = !o->follow || trial_is_over(o); /* before the read, which then gets the rest */
@@ -213,7 +213,7 @@ static int read_output(struct hy_source *s, struct hy_buf *out)
     return over ? 0 : -EAGAIN;
 }
 
-static void close_output(struct hy_source *s)
+static void close_output(struct hy_reply_source *s)
 {
     struct output *o = hy_container(s, struct output, source);
 

@@ -20,11 +20,11 @@ struct hy_web;
 struct hy_exchange;
 
 /* A body that is sent while it is produced: a file, a log that grows, events. Its functions run in the pool. */
-struct hy_source {
+struct hy_reply_source {
     /* Appends to `out`. 1: more follows; 0: this is the end; -EAGAIN: nothing yet, call again in `wait_ms`; -Exxx: the
      * connection is cut, so that the client sees that bytes are missing. */
-    int (*read)(struct hy_source *s, struct hy_buf *out);
-    void (*close)(struct hy_source *s);
+    int (*read)(struct hy_reply_source *s, struct hy_buf *out);
+    void (*close)(struct hy_reply_source *s);
     int64_t size; /* of all it gives; -1: unknown, the end of the connection is the end of the body */
     unsigned wait_ms;
 };
@@ -53,7 +53,7 @@ struct hy_exchange {
     const char *type; /* of its body; NULL: it has none */
     struct hy_buf fields; /* more lines of its head */
     struct hy_buf reply; /* its body */
-    struct hy_source *source; /* what follows `reply`; NULL: nothing */
+    struct hy_reply_source *source; /* what follows `reply`; NULL: nothing */
 };
 
 void hy_exchange_init(struct hy_exchange *x, struct hy_web *web);

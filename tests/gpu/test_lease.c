@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -142,8 +143,10 @@ static __attribute__((noreturn)) void race(struct tally *t, const char *device, 
         if (rc != 0 && rc != -EBUSY)
             _exit(1);
         __atomic_add_fetch(rc ? &t->refused : share == 1000 ? &t->wholes : &t->shares, 1, __ATOMIC_SEQ_CST);
-        if (rc)
+        if (rc) {
+            sched_yield(); /* to whoever holds it: otherwise all rounds may pass within one pause of a process */
             continue;
+        }
         note_most(t, __atomic_add_fetch(&t->now, hundredths, __ATOMIC_SEQ_CST));
         if (hy_rng_below(&rng, 4) == 0)
             usleep((unsigned)hy_rng_below(&rng, 50)); /* so that others contend for it */
