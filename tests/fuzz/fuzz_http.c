@@ -20,6 +20,19 @@ static void check(const struct hy_http_request *r)
     free(hy_http_parameter(r->query, "sort"));
 }
 
+/* What a client has sent may be part of a reply: it ends no line. */
+static void reply(int status, const char *text)
+{
+    struct hy_buf out;
+
+    hy_buf_init(&out, SIZE_MAX);
+    if (hy_http_begin(&out, status) < 0 || hy_http_add(&out, "X", "%s", text) < 0 || hy_http_end(&out) < 0 ||
+        memcmp(hy_buf_bytes(&out) + out.len - 4, "\r\n\r\n", 4) != 0 ||
+        memmem(hy_buf_bytes(&out), out.len - 4, "\r\n\r\n", 4))
+        abort();
+    hy_buf_done(&out);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct hy_http_refusal refusal = {0};
@@ -32,7 +45,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     if (n > 0) {
         check(&r);
+        reply(200, r.target);
         hy_http_request_done(&r);
+    } else if (n < 0) {
+        reply(refusal.status, refusal.why);
     }
     return 0;
 }
