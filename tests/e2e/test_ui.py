@@ -17,14 +17,14 @@ import jsonschema
 import pytest
 import yaml
 from conftest import Yard, wait_for
-from ui import Ui, kill
+from ui import Ui, end
 
 
 @pytest.fixture
 def ui(yard: Yard) -> Iterator[Ui]:
     server = Ui(yard)
     yield server
-    kill(server)
+    end(server)
 
 
 @pytest.fixture

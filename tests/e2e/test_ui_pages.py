@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import Yard, wait_for
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from ui import Ui, kill
+from ui import Ui, end
 
 SCREENSHOTS = Path(__file__).parents[2] / "build/screenshots"
 
@@ -35,7 +35,7 @@ def page(yard: Yard, browser: Browser) -> Iterator[Page]:
     page.goto(f"http://127.0.0.1:{server.port}{server.login}")
     yield page
     context.close()
-    kill(server)
+    end(server)
     assert complaints == []
 
 
@@ -125,4 +125,4 @@ def test_a_browser_that_is_not_logged_in_is_told_how(yard: Yard, browser: Browse
     page.goto(f"http://127.0.0.1:{server.port}/")
     expect(page.get_by_role("alert")).to_contain_text("open the address that `hopyard ui` has printed")
     page.close()
-    kill(server)
+    end(server)

@@ -87,7 +87,7 @@ class Ui:
         assert (self.process.returncode, err) == (0, "")
 
 
-def kill(ui: Ui) -> None:
+def end(ui: Ui) -> None:
+    """At the end of a test; one may have ended it before."""
     if ui.process.poll() is None:
-        ui.process.send_signal(signal.SIGKILL)
-        ui.process.communicate()
+        ui.end(signal.SIGTERM)
