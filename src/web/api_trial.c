@@ -169,11 +169,24 @@ static int open_below(const char *directory, const char *path)
     return fd < 0 ? -errno : hy_take_fd(fd);
 }
 
+static int open_regular(const char *directory, const char *path)
+{
+    hy_cleanup_close int fd = open_below(directory, path);
+    struct stat st;
+
+    if (fd < 0)
+        return fd;
+    if (HY_SYS(fstat(fd, &st)) < 0)
+        return -errno;
+    return S_ISREG(st.st_mode) ? hy_take_fd(fd) : -EPERM;
+}
+
 /* Bytes of a file from an offset on; with `follow` until the trial is over. */
 struct output {
     struct hy_reply_source source;
     struct hy_web *web;
-    int fd;
+    int fd; /* -1: the trial has printed nothing yet */
+    char *logdir, *path;
     uint64_t offset;
     int64_t run, trial;
     bool follow;
@@ -201,8 +214,17 @@ static int read_output(struct hy_reply_source *s, struct hy_buf *out)
 {
     struct output *o = hy_container(s, struct output, source);
     bool over = !o->follow || trial_is_over(o); /* before the read, which then gets the rest */
-    uint8_t *room = hy_buf_reserve(out, CHUNK);
-    ssize_t n = room ? HY_SYS(pread(o->fd, room, CHUNK, (off_t)o->offset)) : (errno = ENOMEM, -1);
+    uint8_t *room;
+    ssize_t n;
+
+    if (o->fd < 0)
+        o->fd = open_regular(o->logdir, o->path);
+    if (o->fd == -ENOENT)
+        return over ? 0 : -EAGAIN;
+    if (o->fd < 0)
+        return o->fd;
+    room = hy_buf_reserve(out, CHUNK);
+    n = room ? HY_SYS(pread(o->fd, room, CHUNK, (off_t)o->offset)) : (errno = ENOMEM, -1);
 
     if (n < 0)
         return -errno;
@@ -213,11 +235,18 @@ static int read_output(struct hy_reply_source *s, struct hy_buf *out)
     return over ? 0 : -EAGAIN;
 }
 
+static void output_done(struct output *o)
+{
+    hy_close_at(&o->fd);
+    free(o->logdir);
+    free(o->path);
+}
+
 static void close_output(struct hy_reply_source *s)
 {
     struct output *o = hy_container(s, struct output, source);
 
-    close(o->fd);
+    output_done(o);
     free(o);
 }
 
@@ -226,29 +255,19 @@ static bool is_stream(const char *name)
     return strcmp(name, "stdout") == 0 || strcmp(name, "stderr") == 0;
 }
 
-/* Sets the reply; takes the descriptor. */
-static void reply_output(struct hy_exchange *x, int fd, uint64_t offset, bool follow, int64_t run, int64_t trial)
+/* Sets the reply; the caller keeps what `what` points to if that fails. */
+static void reply_output(struct hy_exchange *x, const struct output *what)
 {
     struct output *o = hy_calloc(1, sizeof *o);
-    struct stat st;
 
-    if (!o || HY_SYS(fstat(fd, &st)) < 0 || !S_ISREG(st.st_mode)) {
-        hy_reply_error(x, o ? 403 : 503, o ? "the output is not a regular file" : "out of memory");
-        close(fd);
-        free(o);
+    if (!o) {
+        hy_reply_error(x, 503, "out of memory");
         return;
     }
-    *o = (struct output){.source = {.read = read_output, .close = close_output, .size = -1, .wait_ms = FOLLOW_MS},
-                         .web = x->web,
-                         .fd = fd,
-                         .offset = offset,
-                         .run = run,
-                         .trial = trial,
-                         .follow = follow};
+    *o = *what;
+    o->source = (struct hy_reply_source){.read = read_output, .close = close_output, .size = -1, .wait_ms = FOLLOW_MS};
+    x->source = &o->source; /* from here on the exchange closes it */
     hy_reply_bytes(x, 200, "text/plain; charset=utf-8", "", 0);
-    x->source = &o->source;
-    if (hy_http_add(&x->fields, "X-Size", "%lld", (long long)st.st_size) < 0)
-        x->status = 500;
 }
 
 void hy_api_output(struct hy_exchange *x)
@@ -256,11 +275,10 @@ void hy_api_output(struct hy_exchange *x)
     hy_cleanup_store_use struct hy_store_use u = {.web = x->web};
     hy_cleanup_run_info struct hy_run_info r = {0};
     hy_cleanup_free char *follow = hy_http_parameter(x->request.query, "follow");
-    hy_cleanup_free char *path = NULL;
     uint64_t offset = 0;
+    struct output o;
     struct found f;
     int64_t number;
-    int fd;
 
     if (!is_stream(x->segments[2])) {
         hy_reply_error(x, 404, "the output of a trial is stdout or stderr, not '%s'", x->segments[2]);
@@ -269,14 +287,20 @@ void hy_api_output(struct hy_exchange *x)
     if (hy_api_number(x, "offset", INT64_MAX, &offset) < 0 || hy_api_find_run(x, &u, &r) < 0 ||
         find_trial(x, u.store, &r, &f, &number) < 0)
         return;
-    path = hy_asprintf("%s/%s", f.dir, x->segments[2]);
-    fd = path ? open_below(r.row.logdir, path) : -ENOMEM;
-    if (fd == -ENOENT && !f.is_over)
-        hy_reply_bytes(x, 200, "text/plain; charset=utf-8", "", 0); /* it has printed nothing yet */
-    else if (fd < 0)
-        hy_reply_error(x, fd == -ENOENT ? 404 : 403, "cannot open '%s/%s': %s", r.row.logdir, path ? path : "",
-                       strerror(-fd));
+    o = (struct output){.web = x->web,
+                        .logdir = hy_strdup(r.row.logdir ? r.row.logdir : ""),
+                        .path = hy_asprintf("%s/%s", f.dir, x->segments[2]),
+                        .offset = offset,
+                        .run = r.row.id,
+                        .trial = number,
+                        .follow = follow && !f.is_over};
+    o.fd = o.logdir && o.path ? open_regular(o.logdir, o.path) : -ENOMEM;
+    if (o.fd >= 0 || (o.fd == -ENOENT && !f.is_over)) /* or it has printed nothing yet */
+        reply_output(x, &o);
     else
-        reply_output(x, fd, offset, follow && !f.is_over, r.row.id, number);
+        hy_reply_error(x, o.fd == -ENOENT ? 404 : 403, "cannot open '%s' in '%s': %s", o.path ? o.path : "",
+                       o.logdir ? o.logdir : "", strerror(-o.fd));
+    if (!x->source)
+        output_done(&o);
     found_done(&f);
 }

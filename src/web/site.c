@@ -15,12 +15,21 @@
 
 /* ---- logins ---------------------------------------------------------------------------------- */
 
+static void refuse_method(struct hy_exchange *x)
+{
+    hy_reply_error(x, 405, "%s is not possible here", hy_http_method_name(x->request.method));
+}
+
 static void handle_login(struct hy_exchange *x)
 {
     struct hy_web *web = x->web;
     hy_cleanup_free char *token = hy_http_parameter(x->request.query, "token");
     char id[HY_SECRET_SIZE];
 
+    if (x->request.method != HY_HTTP_GET) { /* a program that only looks at addresses must not use the token */
+        refuse_method(x);
+        return;
+    }
     if (!token || !hy_session_start(&web->sessions, token, id)) {
         hy_reply_error(x, 403,
                        "this address has been used already, or is of another start of `hopyard ui`; open the one "
@@ -92,12 +101,6 @@ static int take_segments(struct hy_exchange *x, const char *const starts[3], con
     return 0;
 }
 
-/* The path exists with other methods only. */
-static void refuse_method(struct hy_exchange *x)
-{
-    hy_reply_error(x, 405, "%s is not possible here", hy_http_method_name(x->request.method));
-}
-
 static void find_route(struct hy_exchange *x)
 {
     enum hy_http_method method = x->request.method == HY_HTTP_HEAD ? HY_HTTP_GET : x->request.method;
@@ -126,7 +129,7 @@ static void find_route(struct hy_exchange *x)
         x->route = &page; /* the page shows what its address says */
 }
 
-/* ---- who may send what ------------------------------------------------------------------------------ */
+/* ---- permission to send requests ------------------------------------------------------------------------------ */
 
 static bool is_local_name(const char *host)
 {
@@ -192,7 +195,7 @@ void hy_site_route(struct hy_exchange *x)
     }
 }
 
-/* ---- what browsers are told --------------------------------------------------------------------------- */
+/* ---- security policy --------------------------------------------------------------------------- */
 
 int hy_site_add_policy(const struct hy_exchange *x, struct hy_buf *out)
 {

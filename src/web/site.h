@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Routes, logins, and what browsers are told to allow. */
+/* Routes, logins, and the security policy that browsers enforce. */
 #ifndef HY_WEB_SITE_H
 #define HY_WEB_SITE_H
 

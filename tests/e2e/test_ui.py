@@ -48,6 +48,7 @@ def gate_run(yard: Yard) -> Iterator[None]:
 
 def test_an_address_logs_in_once_and_the_cookie_is_for_this_server_only(ui: Ui) -> None:
     first = ui.login
+    assert ui.request(first, "HEAD").status == 405  # as programs do that only look at addresses
     reply = ui.log_in()
     cookie = reply.headers["Set-Cookie"]
     assert reply.headers["Location"] == "/" and cookie.startswith(f"hopyard-{ui.port}=")
@@ -156,6 +157,9 @@ def test_output_is_followed_until_the_trial_is_over(yard: Yard, inside: Ui) -> N
     gate = yard.project / "gate"
     yard.run("run", "--detach", "--", "sh", "-c", f"echo first; while [ ! -e {gate} ]; do sleep 0.05; done; echo last; echo no >&2")
     wait_for(lambda: inside.request("/api/v1/runs/1/trials/1/output/stdout").body == b"first\n", "no output")
+    early = inside.connect()  # stderr does not exist yet
+    early.sendall(f"GET /api/v1/runs/1/trials/1/output/stderr?follow=1 HTTP/1.1\r\nHost: localhost:{inside.port}\r\n"
+                  f"Cookie: {inside.cookie}\r\n\r\n".encode())
     path = "/api/v1/runs/1/trials/1/output/stdout?follow=1"
     with inside.connect() as s:
         s.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost:{inside.port}\r\nCookie: {inside.cookie}\r\n\r\n".encode())
@@ -166,6 +170,8 @@ def test_output_is_followed_until_the_trial_is_over(yard: Yard, inside: Ui) -> N
         gate.touch()
         assert stream.readline() == b"last\n"
         assert stream.read() == b""  # the server closes it: the trial is over
+    with early, early.makefile("rb") as stream:
+        assert stream.read().endswith(b"\r\n\r\nno\n")
     assert inside.request("/api/v1/runs/1/trials/1/output/stdout?offset=6").body == b"last\n"
     assert inside.request("/api/v1/runs/1/trials/1/output/stderr").body == b"no\n"
 
