@@ -18,6 +18,7 @@ void hy_register_test(const struct CMUnitTest *test)
 
 int hy_run_tests(const char *filter, CMFixtureFunction setup, CMFixtureFunction teardown)
 {
+    setenv("XDG_STATE_HOME", HY_NO_STATE_HOME, 0);
     if (filter)
         cmocka_set_test_filter(filter);
     return _cmocka_run_group_tests("tests", tests, count, setup, teardown);

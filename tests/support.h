@@ -38,6 +38,7 @@
 void hy_register_test(const struct CMUnitTest *test);
 int hy_run_tests(const char *filter, CMFixtureFunction setup, CMFixtureFunction teardown);
 
+#define HY_NO_STATE_HOME "/proc/none" /* a suite's projects stay out of the user's list of projects */
 #define HY_FAULT_POSITIONS 200
 
 /*

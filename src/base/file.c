@@ -259,6 +259,17 @@ static int parent_below(int dir, const char *path, bool make, const char **ret_n
     return rc;
 }
 
+int hy_open_below(int dir, const char *path, int flags)
+{
+    const char *name = NULL;
+    hy_cleanup_close int directory = parent_below(dir, path, false, &name);
+    int fd = directory < 0 ? -1 : HY_SYS(openat(directory, name, flags | O_NOFOLLOW | O_CLOEXEC));
+
+    if (directory < 0)
+        return directory;
+    return fd < 0 ? -errno : fd;
+}
+
 int hy_create_below(int dir, const char *path, mode_t mode)
 {
     const char *name = NULL;

@@ -35,6 +35,11 @@ int hy_remove_tree_at(int above, const char *name, int fd);
  */
 int hy_open_own_dir(const char *dir, const char *path, struct hy_err *err);
 /*
+ * Opens what exists as `path` below the open directory `dir`. For untrusted paths: they stay below `dir`, and symbolic
+ * links are not followed (-ELOOP or -ENOTDIR). Returns a close-on-exec fd; -EINVAL for "", "/x", "a/../b" or "./a".
+ */
+int hy_open_below(int dir, const char *path, int flags);
+/*
  * Creates the file `path` below the open directory `dir`, with its parent directories; an
  * existing file is removed first. For untrusted paths: they stay below `dir`, and
  * symbolic links are not followed. Returns a close-on-exec fd to write to; -EINVAL for

@@ -11,10 +11,10 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-/* Of the text that this thread parses now. */
+/* Of the text that this thread parses or writes now. */
 static _Thread_local bool is_loading, has_failed;
 
-/* While a text is parsed, a failed allocation is recorded and tried once more. */
+/* While a text is parsed or written, a failed allocation is recorded and tried once more. */
 static void *allocate(size_t size)
 {
     void *block = hy_malloc(size);
@@ -45,6 +45,20 @@ json_t *hy_json_load(const char *text, size_t n, size_t flags, json_error_t *whe
     if (where)
         memset(where, 0, sizeof *where);
     return NULL;
+}
+
+char *hy_json_dump(const json_t *json, size_t flags)
+{
+    char *text;
+
+    hy_json_init();
+    is_loading = true;
+    has_failed = false;
+    text = json_dumps(json, flags);
+    is_loading = false;
+    if (has_failed)
+        free(hy_take(text));
+    return text;
 }
 
 json_t *hy_json_parse(const char *text, size_t flags)

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -195,7 +196,8 @@ char *hy_format_duration(int64_t ms, char *out, size_t size)
 char *hy_format_double(double value, char *out, size_t size)
 {
     char text[32];
-    int digits = 0, exponent;
+    /* Below the normal numbers a value has fewer digits than DBL_DIG. */
+    int digits = isnormal(value) ? DBL_DIG - 1 : 0, is_negative = signbit(value) != 0, exponent;
 
     if (!isfinite(value)) {
         snprintf(out, size, "%s", isnan(value) ? "nan" : value < 0 ? "-inf" : "inf");
@@ -204,6 +206,11 @@ char *hy_format_double(double value, char *out, size_t size)
     do
         snprintf(text, sizeof text, "%.*e", digits, value);
     while (strtod(text, NULL) != value && ++digits < 17);
+    if (digits == DBL_DIG - 1) { /* a shorter one, if there is one, is this without its zeros */
+        while (digits > 0 && text[is_negative + 1 + digits] == '0')
+            digits--;
+        snprintf(text, sizeof text, "%.*e", digits, value);
+    }
     exponent = atoi(strchr(text, 'e') + 1);
     if (exponent < -4 || exponent >= 16)
         snprintf(out, size, "%s", text);

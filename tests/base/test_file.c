@@ -507,6 +507,31 @@ HY_TEST_WITH(test_a_path_below_follows_no_link, make_folder, remove_folder)
     assert_true(is_there(in_folder("victim")));
 }
 
+static int open_below(const char *path)
+{
+    hy_cleanup_close int dir = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    hy_cleanup_close int fd = hy_open_below(dir, path, O_RDONLY);
+
+    return fd < 0 ? fd : 0;
+}
+
+HY_TEST_WITH(test_what_is_opened_below_is_there_and_no_link, make_folder, remove_folder)
+{
+    static const char *const outside[] = {"", "/", "/a", "a/", "a//f", ".", "..", "a/..", "a/../a/f", "./a"};
+
+    assert_int_equal(mkdir(in_folder("a"), 0700), 0);
+    assert_int_equal(hy_file_write(in_folder("a/f"), "x", 1, 0600), 0);
+    assert_int_equal(symlink("a", in_folder("link")) | symlink("f", in_folder("a/link")), 0);
+    assert_int_equal(open_below("a/f"), 0);
+    assert_int_equal(open_below("a"), 0);
+    assert_int_equal(open_below("a/g"), -ENOENT);
+    assert_int_equal(open_below("a/f/g"), -ENOTDIR);
+    assert_int_equal(open_below("a/link"), -ELOOP);
+    assert_int_not_equal(open_below("link/f"), 0);
+    for (size_t i = 0; i < HY_COUNT(outside); i++)
+        assert_int_equal(open_below(outside[i]), -EINVAL);
+}
+
 static int extend_below(const char *path, off_t offset, const char *text)
 {
     hy_cleanup_close int dir = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);

@@ -293,6 +293,25 @@ HY_TEST(test_text_doubles_read_back_as_themselves)
     }
 }
 
+HY_TEST(test_text_of_a_double_has_no_more_digits_than_it_needs)
+{
+    struct hy_rng r;
+    char decimal[40], out[32];
+
+    hy_rng_seed(&r, 6, 0);
+    for (int i = 0; i < 20000; i++) {
+        int digits = 1 + i % 15;
+        size_t counted = 0;
+
+        snprintf(decimal, sizeof decimal, "%.*e", digits - 1, (hy_rng_double(&r) - 0.5) * pow(10, i % 600 - 300));
+        hy_format_double(strtod(decimal, NULL), out, sizeof out);
+        for (const char *c = out + strspn(out, "-0."); *c && *c != 'e'; c++)
+            counted += *c != '.';
+        if (strchr(out, '.') || strchr(out, 'e')) /* otherwise its zeros are no digits */
+            assert_true(counted <= (size_t)digits);
+    }
+}
+
 HY_TEST(test_utf8_len_rejects_invalid_sequences)
 {
     static const struct {
