@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/confined_dir.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/err.h"
@@ -21,80 +20,102 @@ int hy_fs_confined_dir_open(struct hy_fs_confined_dir *d, const char *url, bool 
     hy_cleanup_free char *path = NULL;
     int rc;
 
-    *d = (struct hy_fs_confined_dir){.url = url, .top = -1, .directory = -1};
+    *d = (struct hy_fs_confined_dir){.url = url, .top = -1, .last = -1};
     if (!hy_url_is_local(url))
         return 0;
     rc = hy_fs_local_path(url, &path, err);
     if (rc < 0)
         return rc;
     d->top = HY_SYS(open(path, OPEN_DIR | (is_ours ? O_NOFOLLOW : 0)));
-    return d->top < 0 ? hy_err_sys(err, -errno, "cannot write to %s", url) : 0;
+    return d->top < 0 ? hy_err_sys(err, -errno, "cannot open %s", url) : 0;
 }
 
-static void close_directory(struct hy_fs_confined_dir *d)
+void hy_fs_confined_dir_take(struct hy_fs_confined_dir *d, const char *url, int top)
 {
-    hy_close_at(&d->directory);
-    d->directory = -1;
+    *d = (struct hy_fs_confined_dir){.url = url, .top = top, .last = -1};
+}
+
+static void close_last(struct hy_fs_confined_dir *d)
+{
+    hy_close_at(&d->last);
+    d->last = -1;
     free(hy_take(d->path));
 }
 
 void hy_fs_confined_dir_done(struct hy_fs_confined_dir *d)
 {
-    close_directory(d);
+    close_last(d);
     hy_close_at(&d->top);
     d->top = -1;
 }
 
 /* ---- directories ----------------------------------------------------------------------- */
 
-static int step(const struct hy_fs_confined_dir *d, int from, const char *path, size_t begin, size_t end,
-                struct hy_err *err)
+/* The length of the shortest part of `path` that is not a directory. */
+static size_t offending_length(const struct hy_fs_confined_dir *d, const char *path)
 {
-    hy_cleanup_free char *name = hy_strndup(path + begin, end - begin);
-    int fd = name ? HY_SYS(openat(from, name, OPEN_DIR | O_NOFOLLOW)) : -1;
+    hy_cleanup_free char *part = hy_strdup(path);
 
-    if (!name)
-        return hy_err_oom(err);
-    if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
-        return hy_err_set(err, -ENOTDIR, "%s/%.*s is a link or a file, not a directory; nothing is written through it",
-                          d->url, (int)end, path);
-    return fd < 0 ? hy_err_sys(err, -errno, "cannot write to %s/%.*s", d->url, (int)end, path) : fd;
+    for (size_t n = strcspn(path, "/"); part && path[n]; n += 1 + strcspn(path + n + 1, "/")) {
+        hy_cleanup_close int fd = (part[n] = '\0', hy_open_below(d->top, part, OPEN_DIR));
+
+        if (fd < 0)
+            return n;
+        part[n] = '/';
+    }
+    return strlen(path);
 }
 
-/* Opens it as d->directory. */
-static int enter(struct hy_fs_confined_dir *d, const char *path, struct hy_err *err)
+static int cannot_open(const struct hy_fs_confined_dir *d, const char *path, int code, struct hy_err *err)
+{
+    if (code == -ENOTDIR || code == -ELOOP)
+        return hy_err_set(err, -ENOTDIR, "%s/%.*s is a link or a file, not a directory; it is not followed", d->url,
+                          (int)offending_length(d, path), path);
+    if (code == -EINVAL)
+        return hy_err_set(err, code, "'%s' is not a path below %s", path, d->url);
+    return code == -ENOENT ? hy_err_set(err, code, "%s/%s does not exist", d->url, path)
+                           : hy_err_sys(err, code, "cannot open %s/%s", d->url, path);
+}
+
+/* Opens it as d->last; "" is the top. */
+static int enter(struct hy_fs_confined_dir *d, const char *path, int flags, struct hy_err *err)
 {
     hy_cleanup_free char *copy = hy_strdup(path);
-    hy_cleanup_close int at = -1;
+    int fd;
 
     if (!copy)
         return hy_err_oom(err);
-    close_directory(d);
-    for (size_t begin = 0; path[begin];) {
-        const size_t end = begin + strcspn(path + begin, "/");
-        int fd = step(d, at < 0 ? d->top : at, path, begin, end, err);
-
-        if (fd < 0)
-            return fd;
-        hy_close_at(&at);
-        at = fd;
-        begin = end + (path[end] == '/');
-    }
-    d->directory = hy_take_fd(at);
+    close_last(d);
+    fd = *path ? hy_open_below(d->top, path, flags) : -1;
+    if (*path && fd < 0)
+        return cannot_open(d, path, fd, err);
+    d->last = fd;
     d->path = hy_take(copy);
     return 0;
 }
 
+static char *descriptor_path(const struct hy_fs_confined_dir *d)
+{
+    return hy_asprintf("/proc/self/fd/%d", d->last < 0 ? d->top : d->last);
+}
+
+static bool is_readable_kind(int fd)
+{
+    struct stat st;
+
+    return HY_SYS(fstat(fd, &st)) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode));
+}
+
 int hy_fs_confined_dir_path(struct hy_fs_confined_dir *d, const char *path, char **ret_url, struct hy_err *err)
 {
-    int rc = d->top < 0 || (d->path && strcmp(d->path, path) == 0) ? 0 : enter(d, path, err);
+    int rc = d->top < 0 || (d->path && strcmp(d->path, path) == 0) ? 0 : enter(d, path, OPEN_DIR, err);
 
     if (rc < 0)
         return rc;
     if (d->top < 0)
         *ret_url = *path ? hy_fs_join(d->url, path) : hy_strdup(d->url);
     else
-        *ret_url = hy_asprintf("/proc/self/fd/%d", d->directory < 0 ? d->top : d->directory);
+        *ret_url = descriptor_path(d);
     return *ret_url ? 0 : hy_err_oom(err);
 }
 
@@ -110,6 +131,18 @@ int hy_fs_confined_dir_entry(struct hy_fs_confined_dir *d, const char *path, cha
     return *ret_url ? 0 : hy_err_oom(err);
 }
 
+int hy_fs_confined_dir_existing(struct hy_fs_confined_dir *d, const char *path, char **ret_url, struct hy_err *err)
+{
+    int rc = d->top < 0 || !*path ? hy_fs_confined_dir_path(d, path, ret_url, err) : enter(d, path, O_PATH, err);
+
+    if (rc < 0 || d->top < 0 || !*path)
+        return rc;
+    if (!is_readable_kind(d->last))
+        return hy_err_set(err, -EPERM, "%s/%s is neither a file nor a directory, and is not opened", d->url, path);
+    *ret_url = descriptor_path(d);
+    return *ret_url ? 0 : hy_err_oom(err);
+}
+
 /* ---- errors ------------------------------------------------------------------------ */
 
 /* False when the message does not contain the descriptor path. */
@@ -117,7 +150,7 @@ static bool explain_once(const struct hy_fs_confined_dir *d, struct hy_err *err)
 {
     const struct hy_err raw = *err;
     char alias[40];
-    const int n = snprintf(alias, sizeof alias, "/proc/self/fd/%d", d->directory < 0 ? d->top : d->directory);
+    const int n = snprintf(alias, sizeof alias, "/proc/self/fd/%d", d->last < 0 ? d->top : d->last);
     const char *found = strstr(raw.text, alias);
 
     if (!found || (found[n] >= '0' && found[n] <= '9'))

@@ -14,7 +14,6 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "fs/confined_dir.h"
 #include "fs/fs.h"
 
 #define BUFFER_SIZE (1u << 20)

@@ -125,6 +125,35 @@ int hy_fs_space(const char *url, struct hy_fs_space *ret, struct hy_err *err)
     DISPATCH(url, space(url, ret, err));
 }
 
+int hy_fs_acl_get(const char *url, struct hy_fs_acl *ret, struct hy_err *err)
+{
+    DISPATCH(url, acl_get(url, ret, err));
+}
+
+int hy_fs_acl_set(const char *url, const struct hy_fs_acl *acl, struct hy_err *err)
+{
+    DISPATCH(url, acl_set(url, acl, err));
+}
+
+int hy_fs_acl_user_name(const char *url, const char *user, char **ret, struct hy_err *err)
+{
+    DISPATCH(url, acl_user_name(url, user, ret, err));
+}
+
+int hy_fs_acl_groups(const char *url, const char *user, struct hy_string_list *ret, struct hy_err *err)
+{
+    const struct hy_fs_backend *backend = backend_of(url, err);
+
+    if (!backend)
+        return -EPROTONOSUPPORT;
+    return backend->acl_groups ? backend->acl_groups(user, ret, err) : 0;
+}
+
+int hy_fs_acl_walk(const char *url, hy_fs_acl_visit *visit, void *arg, struct hy_err *err)
+{
+    DISPATCH(url, acl_walk(url, visit, arg, err));
+}
+
 int hy_fs_open(const char *url, enum hy_fs_open_mode mode, struct hy_fs_file **ret, struct hy_err *err)
 {
     DISPATCH(url, open(url, mode, ret, err));

@@ -44,6 +44,9 @@ char *hy_fs_join(const char *url, const char *name);
 /* The path of a local URL, without trailing slashes: "link/" would name the target of the link. */
 int hy_fs_local_path(const char *url, char **ret, struct hy_err *err);
 
+/* Opens a local path with O_PATH, name by name. Follows no link: -ELOOP. */
+int hy_fs_open_exact(const char *path);
+
 /* ---- files and directories ----------------------------------------------------------- */
 
 /* Attributes of a file or directory. hy_fs_info_done frees its strings. */
@@ -56,6 +59,7 @@ struct hy_fs_info {
     uint32_t replication;             /* 0 for a directory */
     unsigned mode;                    /* the lowest 12 bits of st_mode */
     bool is_dir, is_link;
+    bool is_special; /* a FIFO, a socket or a device */
 };
 
 void hy_fs_info_done(struct hy_fs_info *info);
@@ -92,13 +96,80 @@ struct hy_fs_space {
 };
 int hy_fs_space(const char *url, struct hy_fs_space *ret, struct hy_err *err);
 
+/* ---- access control lists --------------------------------------------------------------- */
+
+/*
+ * The rights of a file beyond its mode: POSIX ACLs locally, those of HDFS there. A
+ * list is complete: it has the entries of owner, group and others, which are the
+ * mode. With named entries there is a mask, which limits these and the group's entry.
+ * The entries of a directory with `is_default` are copied to what is created in it.
+ */
+enum hy_fs_acl_kind { HY_FS_ACL_USER, HY_FS_ACL_GROUP, HY_FS_ACL_MASK, HY_FS_ACL_OTHER }; /* the numbers of HDFS */
+
+struct hy_fs_acl_entry {
+    enum hy_fs_acl_kind kind;
+    bool is_default;
+    unsigned perm; /* R_OK | W_OK | X_OK */
+    char *name;    /* of a user or group: a name on HDFS, a number locally; NULL: the owner, or the file's group */
+};
+
+#define HY_FS_ACL_MAX 1024u /* entries */
+
+struct hy_fs_acl {
+    struct hy_fs_acl_entry *list;
+    size_t count;
+    char *group;         /* of the file */
+    bool drops_default; /* by hy_fs_acl_drop_default: to be removed from the file */
+};
+
+void hy_fs_acl_done(struct hy_fs_acl *acl);
+#define hy_cleanup_fs_acl __attribute__((cleanup(hy_fs_acl_done)))
+
+/* Symbolic links are not followed, anywhere in a local path (-ELOOP). -ENOTSUP: the file system has no ACLs. */
+int hy_fs_acl_get(const char *url, struct hy_fs_acl *ret, struct hy_err *err);
+int hy_fs_acl_set(const char *url, const struct hy_fs_acl *acl, struct hy_err *err);
+/* What entries for this user are named in the lists of the file system of `url`. Free it. -EINVAL: unknown user. */
+int hy_fs_acl_user_name(const char *url, const char *user, char **ret, struct hy_err *err);
+/* The names of the user's groups in lists; none where they are unknown, as on HDFS. */
+struct hy_string_list;
+int hy_fs_acl_groups(const char *url, const char *user, struct hy_string_list *ret, struct hy_err *err);
+
+/*
+ * Visits a directory and everything below it, a directory before its contents. Locally each file is opened first and
+ * its list is changed through that descriptor; links, sockets and devices are left out.
+ */
+struct hy_fs_acl_node {
+    const char *path; /* relative to the top, which is "" */
+    bool is_dir;
+    bool is_executable; /* by its owner */
+    bool is_foreign;    /* not of the top's owner, who may not change its list */
+    struct hy_fs_acl acl;
+};
+/* 0, 1 to write node->acl back, or -Exxx, which ends the walk. */
+typedef int hy_fs_acl_visit(void *arg, struct hy_fs_acl_node *node, struct hy_err *err);
+int hy_fs_acl_walk(const char *url, hy_fs_acl_visit *visit, void *arg, struct hy_err *err);
+
+/* Pure: changes of a list. No other user's effective rights change. */
+
+/* The rights of this user's own entry, as far as the mask allows them; -ENOENT: it has none. */
+int hy_fs_acl_user(const struct hy_fs_acl *acl, bool is_default, const char *name);
+/* The rights of a user of these groups without an entry of its own: those of its groups, or of others. */
+unsigned hy_fs_acl_others(const struct hy_fs_acl *acl, const struct hy_string_list *groups);
+/* Sets the user's entry to `perm`, or removes it (-1). A directory without default entries gets those of its mode, too.
+ * 1: changed, 0: it was so already, or -ENOMEM, -E2BIG. */
+int hy_fs_acl_set_user(struct hy_fs_acl *acl, bool is_default, const char *name, int perm);
+bool hy_fs_acl_has_default(const struct hy_fs_acl *acl);
+void hy_fs_acl_drop_default(struct hy_fs_acl *acl);
+/* Adds a copy of the name. 0, -ENOMEM, or -E2BIG. */
+int hy_fs_acl_add(struct hy_fs_acl *acl, enum hy_fs_acl_kind kind, bool is_default, const char *name, unsigned perm);
+
 /* ---- open files: for one thread at a time, except hy_fs_pread ------------------------- */
 
 struct hy_fs_file;
 
 enum hy_fs_open_mode {
     HY_FS_READ,
-    HY_FS_WRITE,  /* replaces an existing file */
+    HY_FS_WRITE, /* replaces an existing file */
     HY_FS_CREATE, /* -EEXIST when the file exists */
     HY_FS_APPEND, /* creates the file when it does not exist */
 };
@@ -128,8 +199,8 @@ int hy_fs_close(struct hy_fs_file *f, struct hy_err *err);
  */
 struct hy_fs_atomic_file {
     struct hy_fs_file *file; /* for hy_fs_write */
-    char *url;               /* read-only: the temporary name */
-    char *target;            /* private */
+    char *url; /* read-only: the temporary name */
+    char *target; /* private */
 };
 
 int hy_fs_atomic_file_open(struct hy_fs_atomic_file *f, const char *target, struct hy_err *err);
@@ -174,6 +245,39 @@ typedef int hy_fs_match(void *arg, const char *url, const struct hy_fs_info *inf
 int hy_fs_glob(const char *pattern, hy_fs_match *match, void *arg, struct hy_err *err);
 /* Whether a name matches a pattern without slashes; false for an invalid pattern and when out of memory. */
 bool hy_fs_glob_matches(const char *pattern, const char *name);
+
+/* ---- confined directories ---------------------------------------------------------------- */
+
+/*
+ * Paths in a directory cannot leave it: in a local directory no link below it is
+ * followed, not even one that another process creates meanwhile. Each directory on
+ * the way is opened relative to its parent, and files are named by a descriptor,
+ * "/proc/self/fd/N/NAME". Other file systems use plain URLs. -EINVAL for paths that
+ * are absolute or contain empty parts, "." or "..".
+ */
+struct hy_fs_confined_dir {
+    const char *url; /* all fields are private */
+    int top; /* -1: not local */
+    int last; /* what was opened last, or -1 */
+    char *path; /* of `last`, relative to the top */
+};
+
+/* Borrows `url`. `is_ours`: the caller has just created it, so a link in its place is an attack. */
+int hy_fs_confined_dir_open(struct hy_fs_confined_dir *d, const char *url, bool is_ours, struct hy_err *err);
+/* The same for a directory that is open already (O_PATH), which it closes; -1: it is not local. */
+void hy_fs_confined_dir_take(struct hy_fs_confined_dir *d, const char *url, int top);
+void hy_fs_confined_dir_done(struct hy_fs_confined_dir *d);
+#define hy_cleanup_confined_dir __attribute__((cleanup(hy_fs_confined_dir_done)))
+
+/* A URL for the existing directory `path`, or for an entry of an existing directory; "" is the top. Valid until the
+ * next call. -ENOTDIR when the path contains a link or a file. */
+int hy_fs_confined_dir_path(struct hy_fs_confined_dir *d, const char *path, char **ret_url, struct hy_err *err);
+int hy_fs_confined_dir_entry(struct hy_fs_confined_dir *d, const char *path, char **ret_url, struct hy_err *err);
+/* The same for an existing file or directory, to read it. -EPERM when it is a link, a FIFO, a socket or a device. */
+int hy_fs_confined_dir_existing(struct hy_fs_confined_dir *d, const char *path, char **ret_url, struct hy_err *err);
+
+/* Replaces the descriptor path in an error message by the path that the user knows. */
+void hy_fs_confined_dir_explain(const struct hy_fs_confined_dir *d, struct hy_err *err);
 
 /* ---- mirrors: a remote directory that follows a local one ------------------------------ */
 
@@ -238,10 +342,17 @@ struct hy_fs_backend {
     int (*usage)(const char *url, struct hy_fs_usage *ret, struct hy_err *err);
     int (*space)(const char *url, struct hy_fs_space *ret, struct hy_err *err);
     int (*open)(const char *url, enum hy_fs_open_mode mode, struct hy_fs_file **ret, struct hy_err *err);
+    int (*acl_get)(const char *url, struct hy_fs_acl *ret, struct hy_err *err);
+    int (*acl_set)(const char *url, const struct hy_fs_acl *acl, struct hy_err *err);
+    int (*acl_groups)(const char *user, struct hy_string_list *ret, struct hy_err *err); /* NULL: unknown */
+    int (*acl_user_name)(const char *url, const char *user, char **ret, struct hy_err *err);
+    int (*acl_walk)(const char *url, hy_fs_acl_visit *visit, void *arg, struct hy_err *err);
 };
 
 /* Call it at program start, before any other call. `scheme`: "hdfs". The backend is not copied. */
 void hy_fs_add(const char *scheme, const struct hy_fs_backend *backend);
+/* For `acl_walk`, by the other functions. */
+int hy_fs_acl_walk_urls(const char *url, hy_fs_acl_visit *visit, void *arg, struct hy_err *err);
 /* Whether a waiting call should end: the result of the callback of hy_fs_on_wait, or 0. */
 int hy_fs_is_interrupted(void);
 

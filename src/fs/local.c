@@ -27,6 +27,7 @@
 #include "base/mem.h"
 #include "base/string_list.h"
 #include "base/text.h"
+#include "fs/acl.h"
 #include "fs/fs.h"
 
 int hy_fs_local_path(const char *url, char **ret, struct hy_err *err)
@@ -180,6 +181,7 @@ static int to_info(const struct stat *st, const char *name, bool is_link, struct
         .mode = st->st_mode & 07777,
         .is_dir = is_dir,
         .is_link = is_link,
+        .is_special = !is_dir && !S_ISREG(st->st_mode) && !S_ISLNK(st->st_mode),
     };
     if (ret->name && ret->owner && ret->group)
         return 0;
@@ -419,6 +421,43 @@ static int local_chown(const char *url, const char *owner, const char *group, st
     return HY_SYS(chown(path, uid, gid)) < 0 ? failed_existing(err, -errno, "change the owner of", url) : 0;
 }
 
+#define GROUPS_MAX 65536 /* as the kernel */
+
+static int add_groups(const struct passwd *user, struct hy_string_list *ret)
+{
+    hy_cleanup_free gid_t *list = hy_reallocarray(NULL, GROUPS_MAX, sizeof *list);
+    int count = GROUPS_MAX, rc = list ? 0 : -ENOMEM;
+
+    if (rc == 0 && getgrouplist(user->pw_name, user->pw_gid, list, &count) < 0)
+        return -E2BIG;
+    for (int i = 0; i < count && rc == 0; i++)
+        rc = hy_string_list_take(ret, hy_asprintf("%u", (unsigned)list[i]));
+    return rc;
+}
+
+static int local_acl_groups(const char *user, struct hy_string_list *ret, struct hy_err *err)
+{
+    hy_cleanup_free char *buffer = NULL;
+    union account a;
+    int rc = find_account(user_by_name, user, &a, &buffer);
+
+    if (rc > 0)
+        rc = add_groups(&a.user, ret);
+    return rc < 0 ? hy_err_sys(err, rc, "cannot look up the groups of the user '%s'", user) : 0;
+}
+
+static int local_acl_user_name(const char *url, const char *user, char **ret, struct hy_err *err)
+{
+    unsigned uid;
+    int rc = id_of(user_by_name, user, &uid, err);
+
+    (void)url;
+    if (rc < 0)
+        return rc;
+    *ret = hy_asprintf("%u", uid);
+    return *ret ? 0 : hy_err_oom(err);
+}
+
 /* ---- usage -------------------------------------------------------------------------- */
 
 static int add_entry(const FTSENT *e, struct hy_fs_usage *sum)
@@ -652,4 +691,9 @@ const struct hy_fs_backend hy_fs_local = {
     .usage = local_usage,
     .space = local_space,
     .open = local_open,
+    .acl_get = hy_fs_local_acl_get,
+    .acl_set = hy_fs_local_acl_set,
+    .acl_groups = local_acl_groups,
+    .acl_user_name = local_acl_user_name,
+    .acl_walk = hy_fs_local_acl_walk,
 };

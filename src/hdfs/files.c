@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "fs/fs.h"
+#include "hdfs/acl.h"
 #include "hdfs/cluster.h"
 #include "hdfs/conf.h"
 #include "hdfs/data/datanode.h"
@@ -339,6 +340,40 @@ static int hdfs_space(const char *url, struct hy_fs_space *ret, struct hy_err *e
     return 0;
 }
 
+/* ---- access control lists --------------------------------------------------------------- */
+
+static int hdfs_acl_get(const char *url, struct hy_fs_acl *ret, struct hy_err *err)
+{
+    cleanup_location struct location p = {0};
+    int rc = locate(&p, url, err);
+
+    if (rc < 0)
+        return rc;
+    rc = hy_hdfs_acl_get(p.cluster, p.path, ret, err);
+    return rc < 0 ? failed(err, rc, "read the permissions of", url) : 0;
+}
+
+static int hdfs_acl_set(const char *url, const struct hy_fs_acl *acl, struct hy_err *err)
+{
+    cleanup_location struct location p = {0};
+    int rc = locate(&p, url, err);
+
+    if (rc < 0)
+        return rc;
+    rc = hy_hdfs_acl_set(p.cluster, p.path, acl, err);
+    return rc < 0 ? failed(err, rc, "change the permissions of", url) : 0;
+}
+
+/* A NameNode does not have a list of users. */
+static int hdfs_acl_user_name(const char *url, const char *user, char **ret, struct hy_err *err)
+{
+    (void)url;
+    if (!hy_hdfs_is_user(user))
+        return hy_err_set(err, -EINVAL, "'%s' is not the name of a user", user);
+    *ret = hy_strdup(user);
+    return *ret ? 0 : hy_err_oom(err);
+}
+
 static int hdfs_open(const char *url, enum hy_fs_open_mode mode, struct hy_fs_file **ret, struct hy_err *err)
 {
     cleanup_location struct location p = {0};
@@ -363,6 +398,10 @@ static const struct hy_fs_backend hdfs = {
     .usage = hdfs_usage,
     .space = hdfs_space,
     .open = hdfs_open,
+    .acl_get = hdfs_acl_get,
+    .acl_set = hdfs_acl_set,
+    .acl_user_name = hdfs_acl_user_name,
+    .acl_walk = hy_fs_acl_walk_urls,
 };
 
 static void forked(void)

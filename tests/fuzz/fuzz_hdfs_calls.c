@@ -34,13 +34,32 @@ static int stat_it(const char *url, struct hy_err *err)
     return rc;
 }
 
+static int get_acl(const char *url, struct hy_err *err)
+{
+    struct hy_fs_acl acl = {0};
+    int rc = hy_fs_acl_get(url, &acl, err);
+
+    if (rc == 0)
+        check(acl.count >= 3 && acl.count <= HY_FS_ACL_MAX && acl.group);
+    hy_fs_acl_done(&acl);
+    return rc;
+}
+
+static int set_acl(const char *url, struct hy_err *err)
+{
+    struct hy_fs_acl_entry entry = {.kind = HY_FS_ACL_USER, .perm = 7, .name = (char[]){"u"}};
+    const struct hy_fs_acl acl = {.list = &entry, .count = 1};
+
+    return hy_fs_acl_set(url, &acl, err);
+}
+
 static int act(int action, const char *url, struct hy_err *err)
 {
     struct hy_fs_usage usage;
     struct hy_fs_space room;
     int count = 0;
 
-    switch (action % 12) {
+    switch (action % 14) {
     case 0:
         return stat_it(url, err);
     case 1:
@@ -63,6 +82,10 @@ static int act(int action, const char *url, struct hy_err *err)
         return hy_fs_usage(url, &usage, err);
     case 10:
         return hy_fs_space(url, &room, err);
+    case 12:
+        return get_acl(url, err);
+    case 13:
+        return set_acl(url, err);
     default:
         return hy_fs_list("hdfs:///a/../b//c", visit, &count, err);
     }

@@ -39,6 +39,7 @@ static const struct {
     {"RetriableException", -EAGAIN, NULL},
     {"RpcNoSuchMethodException", -ENOSYS, NULL},
     {"UnsupportedOperationException", -ENOTSUP, NULL},
+    {"AclException", -ENOTSUP, NULL},
 };
 
 static const char *last_part(const char *class_name)
