@@ -153,12 +153,37 @@ int hy_sequence_example_parse(struct hy_columns *c, const uint8_t *bytes, size_t
  */
 int hy_example_append(struct hy_buf *b, const struct hy_columns *c, uint64_t row, bool is_sequence);
 
+/* ---- Parquet: the columns of a file, from its footer -------------------------------------- */
+
+struct hy_parquet_column {
+    char *path; /* "a.b": b is a column of the group a */
+    const char *type; /* "int64", "byte array", …; NULL: unknown */
+    const char *meaning; /* "string", "timestamp", …; NULL: none */
+    const char *repetition; /* "required", "optional", "repeated"; NULL: unknown */
+};
+
+struct hy_parquet {
+    struct hy_parquet_column *columns;
+    size_t column_count;
+    int64_t rows;
+    uint64_t group_count;
+    char *created_by; /* NULL: unknown */
+};
+
+/* The length of the metadata, which precedes the last 8 bytes of a file; -EBADMSG: it is not a Parquet file. */
+int64_t hy_parquet_footer(const uint8_t tail[8]);
+/* Parses the metadata. 0, -EBADMSG with a short reason in *ret_why, or -ENOMEM. */
+int hy_parquet_parse(const uint8_t *bytes, size_t n, struct hy_parquet *ret, const char **ret_why);
+void hy_parquet_done(struct hy_parquet *f);
+
 /* ---- files of records, by URL (fs.h) --------------------------------------------------- */
 
 /* Plain, or compressed by gzip or zlib as TensorFlow does, detected by the first bytes. */
 struct hy_records;
 
 int hy_records_open(const char *url, struct hy_records **ret, struct hy_err *err);
+/* Records longer than this (at most 2 GB, the default) count as damage: for readers with little memory. */
+void hy_records_limit(struct hy_records *r, size_t bytes);
 /*
  * The next record, valid until the next call. 1, or 0 at the end of the file.
  * -EBADMSG with a message that gives the position where the file is damaged or

@@ -24,6 +24,7 @@ struct hy_records {
     struct hy_buf in; /* bytes of records */
     size_t taken;     /* bytes of `in`: the record that the caller has */
     uint64_t at;      /* offset of `in` in all bytes of records */
+    size_t record_max;
 
     bool is_detected, is_compressed, at_end; /* at_end: `in` gets no more bytes */
     z_stream zip;
@@ -41,6 +42,7 @@ int hy_records_open(const char *url, struct hy_records **ret, struct hy_err *err
         return hy_err_oom(err);
     }
     hy_buf_init(&r->in, SIZE_MAX / 2);
+    r->record_max = RECORD_MAX;
     rc = hy_fs_open(url, HY_FS_READ, &r->file, err);
     if (rc < 0) {
         hy_records_close(r);
@@ -64,6 +66,11 @@ void hy_records_close(struct hy_records *r)
     free(r->compressed);
     free(r->url);
     free(r);
+}
+
+void hy_records_limit(struct hy_records *r, size_t bytes)
+{
+    r->record_max = bytes < RECORD_MAX ? bytes : RECORD_MAX;
 }
 
 uint64_t hy_records_at(const struct hy_records *r)
@@ -221,7 +228,7 @@ int hy_records_next(struct hy_records *r, struct hy_record *ret, struct hy_err *
             rc = fill(r, need, err);
         if (rc < 0 || r->in.len == 0)
             return rc;
-        n = hy_record_parse(hy_buf_bytes(&r->in), r->in.len, RECORD_MAX, ret, &need, &why);
+        n = hy_record_parse(hy_buf_bytes(&r->in), r->in.len, r->record_max, ret, &need, &why);
         if (n > 0) {
             r->taken = (size_t)n;
             return 1;
