@@ -50,6 +50,13 @@ static uint32_t default_population(size_t dims)
     return size < UINT32_MAX ? (uint32_t)size : UINT32_MAX;
 }
 
+uint32_t hy_search_population(const struct hy_search_settings *settings, size_t dims)
+{
+    if (settings->kind != HY_SEARCH_EVOLVE)
+        return 0;
+    return settings->population ? settings->population : default_population(dims);
+}
+
 static int check_settings(const struct hy_search *s, struct hy_err *err)
 {
     const struct hy_search_settings *want = &s->settings;
@@ -76,8 +83,7 @@ static int evolve_init(struct hy_search *s, struct hy_err *err)
 
     if (rc < 0)
         return rc;
-    if (s->settings.population == 0)
-        s->settings.population = default_population(s->space.count);
+    s->settings.population = hy_search_population(&s->settings, s->space.count);
     s->total = s->settings.generations ? (uint64_t)s->settings.population * s->settings.generations : UINT64_MAX;
     s->state = e = hy_calloc(1, sizeof *e);
     if (!e || hy_population_init(&e->population, &s->space, s->settings.population) < 0)

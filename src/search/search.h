@@ -17,6 +17,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "search/importance.h"
+#include "search/trial_columns.h"
 
 /* ---- the space -------------------------------------------------------- */
 
@@ -108,6 +110,9 @@ struct hy_search; /* opaque */
 int hy_search_new(const struct hy_space *space, const struct hy_search_settings *settings, struct hy_search **ret,
                   struct hy_err *err);
 void hy_search_free(struct hy_search *s); /* NULL is fine */
+
+/* EVOLVE: how many trials a generation has: trial n is of generation (n - 1) / population. 0 for other kinds. */
+uint32_t hy_search_population(const struct hy_search_settings *settings, size_t dims);
 
 /* How many trials there will be (EVOLVE: population * generations),
  * UINT64_MAX when unlimited. */
