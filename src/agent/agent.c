@@ -403,6 +403,7 @@ static void on_tick(uv_timer_t *h)
 {
     hy_agent_trial_tick(h->data);
     hy_agent_function_tick(h->data);
+    hy_agent_usage_tick(h->data);
     hy_log_tick();
 }
 

@@ -11,6 +11,7 @@
 
 #include "agent/core_lease.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -158,6 +159,7 @@ void hy_agent_trial_free(struct trial *t)
     free(t->checkpoint);
     free(t->message);
     free(t->metric_error);
+    free(t->sampling);
     free(t->said);
     free(t->detail);
     free(t->remark);
@@ -347,6 +349,8 @@ static void on_end(void *arg, struct hy_process *p, const struct hy_process_end 
     t->ended.code = end->code;
     t->ended.peak_memory = end->peak_memory;
     t->ended.cpu_ms = end->cpu_ms;
+    t->ended.gpu_mask = hy_gpu_lease_devices(t->lease);
+    hy_agent_usage_end(t, end);
     hy_agent_release_leases(t, end->outcome == HY_PROCESS_SIGNALED ||
                                    (end->outcome == HY_PROCESS_EXITED && end->code != 0));
     t->message = message && *message ? hy_strdup(message) : NULL;
@@ -534,6 +538,8 @@ static int start_process(struct trial *t, struct hy_fork_server *server, struct 
         argv[0] = (char *)t->agent->python;
     rc = env.complete && argv ? hy_process_start(t->agent->supervisor, &spec, &events, t, &t->process, err)
                               : hy_err_oom(err);
+    if (rc == 0)
+        t->begun_ms = hy_clock_ms();
     if (rc == -ENOENT && spec.cwd == t->dir) {
         struct hy_err own = *err;
 

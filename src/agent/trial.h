@@ -54,7 +54,8 @@ struct agent {
     int companion_fd;  /* a pidfd; -1: none */
     bool is_detached;  /* from the process that started it: it now ends with its companion */
     uv_signal_t term, interrupt;
-    uv_timer_t tick;          /* sends printed metrics */
+    uv_timer_t tick;          /* sends printed metrics and samples */
+    int64_t machine_due_ms;   /* when the machine's use is measured next: usage.c */
     const char *name;
     char *given_name;         /* by its second or later run; NULL: this is its first */
     int hold_fd;              /* a lock of the run, until its last trial has ended; -1: none */
@@ -100,6 +101,7 @@ struct capture {
 struct upload;   /* upload.c */
 struct mirror;   /* hdfs_mirror.c */
 struct incoming; /* input_files.c */
+struct sampling; /* usage.c */
 
 /* One attempt. */
 struct trial {
@@ -133,6 +135,8 @@ struct trial {
     Hy__Metric **metrics;
     size_t metric_count;
     char *metric_error;
+    int64_t begun_ms;          /* when its process was started; 0: not yet */
+    struct sampling *sampling; /* usage.c; NULL: not sampled yet */
 };
 
 static inline uint64_t hy_agent_trial_key(uint64_t number, uint32_t attempt)
@@ -171,6 +175,11 @@ static inline bool hy_agent_is_broken(const struct agent *a)
 {
     return a->ending && a->exit_status;
 }
+
+/* ---- usage.c ---- */
+void hy_agent_usage_tick(struct agent *a);
+/* Its process has ended: sends the last points. */
+void hy_agent_usage_end(struct trial *t, const struct hy_process_end *end);
 
 /* ---- report_socket.c ---- */
 

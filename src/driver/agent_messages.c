@@ -298,6 +298,12 @@ static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
     case HY__CONTROL__BODY_HELD:
         hy_trials_held(d, a, m->held);
         break;
+    case HY__CONTROL__BODY_USAGE:
+        hy_trials_usage(d, a, m->usage);
+        break;
+    case HY__CONTROL__BODY_AGENT_USAGE:
+        hy_status_agent_usage(a, m);
+        break;
     case HY__CONTROL__BODY_GROUP:
         hy_ranks_on_message(d, a, m);
         break;

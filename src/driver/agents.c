@@ -49,6 +49,7 @@ void hy_agent_free(struct driver *d, struct agent *a)
     free(a->name);
     free(a->host_spec);
     free(a->host);
+    hy__control__free_unpacked(a->usage, NULL);
     free(a);
 }
 

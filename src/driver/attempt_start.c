@@ -185,6 +185,8 @@ int hy_attempt_begin(struct driver *d, struct trial *t, const struct hy_assignme
     t->step = -1;
     t->started_ms = hy_clock_ms();
     t->started_wall = hy_clock_wall_ms();
+    t->gpu_mask = place->gpu_mask;
+    t->memory = 0;
     hy_list_push(&a->trials, &t->on_agent);
     d->changed = true;
     row = (struct hy_attempt_row){.trial = (int64_t)t->number,
@@ -192,6 +194,8 @@ int hy_attempt_begin(struct driver *d, struct trial *t, const struct hy_assignme
                                   .agent = a->name,
                                   .host = a->host,
                                   .state = HY_ATTEMPT_RUNNING,
+                                  .queued = t->queued_wall ? t->queued_wall : t->started_wall,
+                                  .gpus = t->gpu_mask,
                                   .started = t->started_wall};
     rc = hy_run_check_recorded(d, hy_changes_attempt_add(&d->commit.recorded, &row));
     if (rc == 0)

@@ -396,6 +396,17 @@ static void on_watch(struct driver *d, struct client *c, const Hy__Watch *watch)
         hy_clients_end(d);
 }
 
+/* A client that has not read the previous answer gets none: each has at most one in memory. */
+static void on_status(struct driver *d, struct client *c)
+{
+    size_t n = 0;
+    hy_cleanup_free uint8_t *bytes = hy_local_pending(c->conn) ? NULL : hy_status_pack(d, &n);
+    int rc = bytes ? hy_local_send(c->conn, bytes, n) : -ENOMEM;
+
+    if (rc < 0)
+        hy_warn_limited("cannot send the status to a client");
+}
+
 static void on_message(void *arg, struct hy_local_conn *conn, const uint8_t *bytes, size_t n)
 {
     struct driver *d = arg;
@@ -412,6 +423,8 @@ static void on_message(void *arg, struct hy_local_conn *conn, const uint8_t *byt
             hy_nodes_end_feed(d);
         else
             hy_run_stop(d);
+    } else if (r->body_case == HY__CLIENT_REQUEST__BODY_STATUS) {
+        on_status(d, c);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_ANNOUNCE) {
         on_announce(d, c, r->announce);
     } else if (r->body_case == HY__CLIENT_REQUEST__BODY_SUPPLY) {

@@ -148,6 +148,7 @@ static void leave(struct driver *d)
     d->end.leave_by = hy_clock_ms() + LEAVE_MS;
     hy_agents_send_bye(d);
     hy_clients_end(d);
+    hy_notify_begin(d);
 }
 
 /* The run has ended and waits for its files. Those include the snapshot with the logs; the one next to the store is
@@ -175,7 +176,7 @@ static void on_turn(uv_prepare_t *h)
         hy_net_flush(d->agents.net);
     else
         hy_net_drain(d->agents.net);
-    if (d->phase == PHASE_LEAVING && hy_agents_have_left(d) && hy_snapshot_is_over(d))
+    if (d->phase == PHASE_LEAVING && hy_agents_have_left(d) && hy_snapshot_is_over(d) && hy_notify_is_over(d))
         uv_stop(&d->loop);
 }
 
@@ -190,7 +191,7 @@ static void on_tick(uv_timer_t *h)
     hy_commit_tick(d, now);
     hy_log_tick();
     d->clients.update_due = true;
-    if (d->phase == PHASE_LEAVING && now > d->end.leave_by)
+    if (d->phase == PHASE_LEAVING && now > d->end.leave_by && hy_notify_is_over(d)) /* that has a limit of its own */
         uv_stop(&d->loop);
 }
 
@@ -294,6 +295,24 @@ static int make_logdir(struct driver *d, struct hy_err *err)
 
 static char *command_json(const Hy__RunSpec *s);
 
+static const char *kind_name(const Hy__RunSpec *s)
+{
+    static const char *const names[] = {"grid", "random", "evolve", "paired"};
+
+    if (s->n_roles)
+        return "cluster";
+    if (s->ranks)
+        return "training";
+    return (unsigned)s->kind < HY_COUNT(names) ? names[s->kind] : "grid";
+}
+
+static const char *engine_name(const Hy__RunSpec *s)
+{
+    if (*s->engine)
+        return strncmp(s->master, "yarn", 4) == 0 ? "yarn" : "spark";
+    return s->n_hosts ? "hosts" : "local";
+}
+
 static int add_run(struct driver *d, const void *spec, size_t spec_len, struct hy_err *err)
 {
     const Hy__RunSpec *s = d->spec;
@@ -313,7 +332,9 @@ static int add_run(struct driver *d, const void *spec, size_t spec_len, struct h
                              .state = HY_RUN_RUNNING,
                              .created = hy_clock_wall_ms(),
                              .total = hy_run_total(d),
-                             .ranks = s->ranks};
+                             .ranks = s->ranks,
+                             .kind = kind_name(s),
+                             .engine = engine_name(s)};
     int rc;
 
     if (!command)

@@ -128,7 +128,8 @@ static int on_attempt(void *arg, const struct hy_attempt_row *row)
         return t ? charge(l, t, row) : 0;
     if (hy_array_grow(l->rows, l->count) < 0)
         return -ENOMEM;
-    l->rows[l->count++] = (struct hy_attempt_row){.trial = row->trial, .number = row->number, .started = row->started};
+    l->rows[l->count++] =
+        (struct hy_attempt_row){.trial = row->trial, .number = row->number, .started = row->started, .gpus = row->gpus};
     return 0;
 }
 

@@ -28,6 +28,7 @@
  *   params_text.c          parameters in commands, directory names and JSON
  *   search_settings.c      the search that a spec describes
  *   clients.c              the local socket: watching, stopping
+ *   status.c               the state of agents and of the queue, for clients
  *   resume.c               restoring a run from the store
  *   snapshot.c             snapshots of a run that has ended
  *   hdfs_mirror.c          the copy of the run's directory on HDFS
@@ -64,6 +65,7 @@ struct agent {
     char *host;                        /* as the agent reports it */
     uint32_t slots, gpus;
     uint64_t memory;
+    Hy__Control *usage;                /* its last AgentUsage; NULL: none yet */
     uint32_t scratch;                  /* for loops over all agents */
     bool is_managed;                   /* an engine or a supplier starts and restarts it */
     bool is_backlogged;                /* it has not read what was sent: no trials until the next tick */
@@ -176,12 +178,15 @@ struct trial {
     uint32_t attempt;
     uint32_t charged[HY_CHARGES]; /* attempts, by what they count as */
     char *waits_for;              /* at its agent; NULL: nothing */
+    uint64_t gpu_mask;            /* of its agent's GPUs: those of its lease, once its agent has reported them */
+    uint64_t memory;              /* bytes that it used when it was last sampled */
     struct agent *agent;
     struct hy_list on_agent, waiting;
     struct hy_list outputs;
     struct events *events;        /* NULL: none are written */
     int64_t started_ms, due_ms;   /* monotonic */
     int64_t started_wall;
+    int64_t queued_wall;          /* when it was queued last */
     int64_t asked_wall;           /* when the trial was created; its elapsed time counts from here */
     bool has_value, reported, killed;
     bool had_failed;              /* for good, before the run was resumed */
@@ -235,6 +240,7 @@ struct run_end {
     char *message;
     int64_t stop_by;  /* trials that have not ended by then are abandoned */
     int64_t leave_by; /* agents that have not left by then are abandoned */
+    struct hy_helper *notifier; /* notify.c; NULL: it has ended, or there is none */
 };
 
 /* driver.c: the run's notes. */
@@ -405,6 +411,10 @@ int64_t hy_run_total(const struct driver *d);
 /* ---- store_commit.c ---- */
 /* Checks the result of a call that records a change. 0, or the run has been interrupted. */
 int hy_run_check_recorded(struct driver *d, int rc);
+/* notify.c: the command of --notify. */
+void hy_notify_begin(struct driver *d);
+bool hy_notify_is_over(const struct driver *d);
+
 /* At the end of a turn: commits what was recorded, unless a commit is in progress. */
 void hy_commit_turn(struct driver *d);
 void hy_commit_tick(struct driver *d, int64_t now);
@@ -426,6 +436,8 @@ void hy_trials_pump(struct driver *d);
 void hy_trials_tick(struct driver *d, int64_t now);
 void hy_trials_report(struct driver *d, struct agent *a, const Hy__Report *r);
 void hy_trials_ended(struct driver *d, struct agent *a, const Hy__Control *m);
+/* What an attempt has used so far. */
+void hy_trials_usage(struct driver *d, struct agent *a, const Hy__UsageReport *r);
 /* The trial waits at its agent for something. */
 void hy_trials_held(struct driver *d, struct agent *a, const Hy__Held *held);
 /* Processes the end of an attempt if all its output is written; otherwise it is called again. */
@@ -705,6 +717,12 @@ void hy_clients_end(struct driver *d);
 /* Sends driver.stalls.notice to all. */
 void hy_clients_notify(struct driver *d);
 int hy_client_send(struct client *c, const Hy__ClientAnswer *answer);
+
+/* ---- status.c ---- */
+/* Packs an answer with the run's Status. Free it; NULL: out of memory. */
+uint8_t *hy_status_pack(struct driver *d, size_t *ret_n);
+/* Keeps an agent's AgentUsage. */
+void hy_status_agent_usage(struct agent *a, const Hy__Control *m);
 
 /* ---- resume.c ---- */
 /* Repeats the search as the store has it, and queues what has not ended. */

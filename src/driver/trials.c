@@ -93,6 +93,7 @@ int hy_trial_queue(struct driver *d, struct trial *t)
     int rc;
 
     t->phase = TRIAL_QUEUED;
+    t->queued_wall = hy_clock_wall_ms();
     if (hy_is_training(d) && d->training.gang != GANG_STARTED)
         return 0; /* together with all other ranks */
     rc = hy_schedule_submit(d->schedule, t->number, &need);
@@ -273,6 +274,7 @@ int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_stat
                                  .state = state,
                                  .message = message,
                                  .charge = charge,
+                                 .gpus = t->gpu_mask,
                                  .started = t->started_wall,
                                  .ended = hy_clock_wall_ms()};
     int rc;
@@ -281,6 +283,7 @@ int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_stat
         row.exit_code = e->outcome == HY__ENDED__OUTCOME__EXITED ? e->code : -(int64_t)e->code;
         row.cpu_ms = e->cpu_ms;
         row.peak_memory = (int64_t)e->peak_memory;
+        row.gpus = e->gpu_mask ? e->gpu_mask : t->gpu_mask; /* 0: from an older agent */
         row.detail = state != HY_ATTEMPT_DONE ? detail_of(e) : NULL;
     }
     hy_list_remove(&t->on_agent);
@@ -556,13 +559,25 @@ struct trial *hy_trial_find_running(struct driver *d, struct agent *a, uint64_t 
     return NULL;
 }
 
+/* `earlier`: what it waited for until now; NULL: nothing. The store keeps the last reason when the wait is over. */
+static int record_hold(struct driver *d, const struct trial *t, const char *earlier)
+{
+    struct hy_attempt_row row = {.trial = (int64_t)t->number,
+                                 .number = t->attempt,
+                                 .held = t->waits_for ? t->waits_for : earlier,
+                                 .begun = t->waits_for ? 0 : hy_clock_wall_ms()};
+
+    return row.held ? hy_changes_attempt_held(&d->commit.recorded, &row) : 0;
+}
+
 void hy_trials_held(struct driver *d, struct agent *a, const Hy__Held *held)
 {
     struct trial *t = hy_trial_find_running(d, a, held->trial, held->attempt);
+    hy_cleanup_free char *reason = NULL;
 
     if (!t)
         return;
-    free(t->waits_for);
+    reason = hy_take(t->waits_for);
     /* Out of memory: the reason is not shown. */
     t->waits_for = *held->why ? hy_strndup(held->why, WAITS_FOR_MAX) : NULL;
     if (!*held->why)
@@ -571,6 +586,26 @@ void hy_trials_held(struct driver *d, struct agent *a, const Hy__Held *held)
         hy_run_note(d, "trial %llu waits: %s", (unsigned long long)t->number, held->why);
     d->trials.held_noted |= *held->why != '\0';
     d->changed = true;
+    hy_run_check_recorded(d, record_hold(d, t, reason));
+}
+
+void hy_trials_usage(struct driver *d, struct agent *a, const Hy__UsageReport *r)
+{
+    struct trial *t = hy_trial_find_running(d, a, r->trial, r->attempt);
+    struct hy_usage_row row = {.trial = (int64_t)r->trial, .attempt = r->attempt};
+    struct hy_usage usage;
+    hy_cleanup_buf struct hy_buf points;
+
+    hy_buf_init(&points, HY_USAGE_PACKED_MAX);
+    if (!t || hy_usage_read(r->usage, &usage) < 0 || usage.count == 0) /* hy_limits_exceeded has checked it */
+        return;
+    t->memory = (uint64_t)usage.points[usage.count - 1].memory << 10;
+    t->gpu_mask = r->gpu_mask ? r->gpu_mask : t->gpu_mask;
+    if (hy_run_check_recorded(d, hy_usage_pack(&usage, &points)) < 0) /* only what was checked: no unknown fields */
+        return;
+    row.points = hy_buf_bytes(&points);
+    row.points_len = points.len;
+    hy_run_check_recorded(d, hy_changes_usage_set(&d->commit.recorded, &row));
 }
 
 void hy_trials_ended(struct driver *d, struct agent *a, const Hy__Control *m)

@@ -25,7 +25,7 @@ struct hy_gpus {
     struct hy_gpu_device devices[HY_GPUS_MAX];
     struct hy_mps *mps[HY_GPUS_MAX]; /* made when first needed */
     size_t count;
-    struct hy_helper *finder;
+    struct hy_helper *finder, *measurer;
     void (*found)(void *arg); /* to be called; NULL: no callback */
     void *found_arg;
     void (*left)(void *arg);
@@ -78,7 +78,8 @@ int hy_gpus_list_main(void)
         return 1;
     }
     for (int i = 0; i < count; i++)
-        printf("gpu %s %llu %s\n", list[i].uuid, (unsigned long long)list[i].memory, list[i].name);
+        printf("gpu %s %llu %s\nuse %s %llu %u\n", list[i].uuid, (unsigned long long)list[i].memory, list[i].name,
+               list[i].uuid, (unsigned long long)list[i].memory_used, list[i].use);
     return fflush(stdout) ? 1 : 0;
 }
 
@@ -98,6 +99,25 @@ static size_t parse_list(const char *text, struct hy_gpu_device *list)
     return n;
 }
 
+/* The lines "use UUID BYTES THOUSANDTHS" for the devices of the list. */
+static void parse_use(const char *text, struct hy_gpu_device *list, size_t count)
+{
+    for (; *text; text += strcspn(text, "\n"), text += *text == '\n') {
+        char uuid[HY_GPU_UUID_MAX];
+        unsigned long long used;
+        unsigned use;
+
+        if (sscanf(text, "use %95s %llu %u", uuid, &used, &use) != 3)
+            continue;
+        for (size_t i = 0; i < count; i++)
+            if (strcmp(list[i].uuid, uuid) == 0) {
+                list[i].is_measured = true;
+                list[i].memory_used = used < list[i].memory ? used : list[i].memory;
+                list[i].use = use < 1000 ? use : 1000;
+            }
+    }
+}
+
 static void wake(struct hy_gpus *g);
 
 static void on_listed(void *arg, int status, const char *said)
@@ -113,10 +133,38 @@ static void on_listed(void *arg, int status, const char *said)
     wake(g);
 }
 
-void hy_gpus_find(struct hy_gpus *g, void (*found)(void *arg), void *arg)
+static int start_lister(struct hy_gpus *g, hy_helper_cb done, struct hy_helper **ret, struct hy_err *err)
 {
     char *argv[] = {(char *)"hopyard", (char *)"agent", (char *)"--list-gpus", NULL};
     struct hy_helper_spec spec = {.file = "/proc/self/exe", .argv = argv, .timeout_ms = FIND_MS};
+
+    return hy_helper_start(g->loop, &spec, done, g, ret, err);
+}
+
+static void on_measured(void *arg, int status, const char *said)
+{
+    struct hy_gpus *g = arg;
+
+    g->measurer = NULL;
+    for (size_t i = 0; i < g->count; i++)
+        g->devices[i].is_measured = false;
+    if (status == 0)
+        parse_use(said, g->devices, g->count);
+    else
+        hy_warn_limited("the use of GPUs cannot be measured status=%d output=\"%.*s\"", status,
+                        (int)strcspn(said, "\n"), said);
+}
+
+void hy_gpus_measure(struct hy_gpus *g)
+{
+    struct hy_err err = {0};
+
+    if (g->count && !g->measurer && start_lister(g, on_measured, &g->measurer, &err) < 0)
+        hy_warn_limited("the use of GPUs cannot be measured error=%s", err.text);
+}
+
+void hy_gpus_find(struct hy_gpus *g, void (*found)(void *arg), void *arg)
+{
     struct hy_err err = {0};
 
     g->found = found;
@@ -125,7 +173,7 @@ void hy_gpus_find(struct hy_gpus *g, void (*found)(void *arg), void *arg)
         wake(g);
         return;
     }
-    if (hy_helper_start(g->loop, &spec, on_listed, g, &g->finder, &err) < 0) {
+    if (start_lister(g, on_listed, &g->finder, &err) < 0) {
         hy_warn("GPUs cannot be listed and are not used error=%s", err.text);
         wake(g);
     }
@@ -482,6 +530,15 @@ void hy_gpu_lease_free(struct hy_gpu_lease *l)
     free(l);
 }
 
+uint64_t hy_gpu_lease_devices(const struct hy_gpu_lease *l)
+{
+    uint64_t mask = 0;
+
+    for (size_t i = 0; l && l->stage == READY && i < l->count; i++)
+        mask |= UINT64_C(1) << l->devices[i];
+    return mask;
+}
+
 const int *hy_gpu_lease_fds(const struct hy_gpu_lease *l, size_t *ret_count)
 {
     *ret_count = l->lock.count;
@@ -529,6 +586,7 @@ void hy_gpus_free(struct hy_gpus *g)
     if (!g)
         return;
     hy_helper_cancel(g->finder);
+    hy_helper_cancel(g->measurer);
     for (size_t i = 0; i < HY_GPUS_MAX; i++)
         hy_mps_free(g->mps[i]);
     uv_close((uv_handle_t *)&g->timer, on_closed);

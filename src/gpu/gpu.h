@@ -27,6 +27,9 @@ struct hy_gpu_device {
     char uuid[HY_GPU_UUID_MAX];
     char name[96];
     uint64_t memory; /* bytes */
+    bool is_measured;     /* the figures below are known */
+    uint64_t memory_used; /* by all processes of the machine */
+    uint32_t use;         /* thousandths of the last moments in which it was busy */
 };
 
 struct hy_gpus;      /* opaque: one per agent */
@@ -49,6 +52,10 @@ void hy_gpus_find(struct hy_gpus *g, void (*found)(void *arg), void *arg);
 int hy_gpus_count_here(size_t *ret, struct hy_err *err);
 /* The main function of that process: prints a line for each device. Returns its exit status. */
 int hy_gpus_list_main(void);
+
+/* Measures the use of each device, in such a process too; hy_gpus_device has the figures later. Does nothing while the
+ * previous measurement is on its way. */
+void hy_gpus_measure(struct hy_gpus *g);
 
 size_t hy_gpus_count(const struct hy_gpus *g);
 const struct hy_gpu_device *hy_gpus_device(const struct hy_gpus *g, size_t i);
@@ -75,6 +82,8 @@ void hy_gpu_lease_free(struct hy_gpu_lease *l);
 
 /* The sockets that a trial inherits. */
 const int *hy_gpu_lease_fds(const struct hy_gpu_lease *l, size_t *ret_count);
+/* Its devices, one bit each; 0: NULL, or it waits. */
+uint64_t hy_gpu_lease_devices(const struct hy_gpu_lease *l);
 /* After its process has failed: whether a GPU fault, possibly of another process, has
  * torn it down. */
 bool hy_gpu_lease_had_fault(const struct hy_gpu_lease *l);

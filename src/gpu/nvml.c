@@ -22,6 +22,10 @@ struct nvml_memory {
     unsigned long long total, free, used;
 };
 
+struct nvml_utilization {
+    unsigned gpu, memory; /* percent */
+};
+
 struct nvml {
     void *library;
     int (*init)(void);
@@ -31,6 +35,7 @@ struct nvml {
     int (*uuid)(nvml_device device, char *uuid, unsigned size);
     int (*name)(nvml_device device, char *name, unsigned size);
     int (*memory)(nvml_device device, struct nvml_memory *memory);
+    int (*utilization)(nvml_device device, struct nvml_utilization *ret); /* NULL: this library has none */
     const char *(*error)(int code);
 };
 
@@ -72,6 +77,7 @@ static int load(struct nvml *n, struct hy_err *err)
             return hy_err_set(err, -ENOSYS, "%s has no %s; its driver is too old", LIBRARY, entries[i].name);
         memcpy(entries[i].to, &entry, sizeof entry); /* C has no cast from data to functions */
     }
+    memcpy(&n->utilization, &(void *){dlsym(n->library, "nvmlDeviceGetUtilizationRates")}, sizeof(void *));
     return 0;
 }
 
@@ -88,6 +94,18 @@ static bool is_plain(const char *uuid)
     while (isalnum((unsigned char)uuid[n]) || uuid[n] == '-')
         n++;
     return n && !uuid[n];
+}
+
+/* Parts of a GPU (MIG) have no utilization: they count as idle. */
+static void measure(const struct nvml *n, nvml_device device, const struct nvml_memory *memory,
+                    struct hy_gpu_device *ret)
+{
+    struct nvml_utilization busy = {0};
+
+    if (n->utilization && n->utilization(device, &busy) == 0)
+        ret->use = (busy.gpu < 100 ? busy.gpu : 100) * 10;
+    ret->memory_used = memory->used;
+    ret->is_measured = true;
 }
 
 static int describe(const struct nvml *n, unsigned index, struct hy_gpu_device *ret, struct hy_err *err)
@@ -107,6 +125,7 @@ static int describe(const struct nvml *n, unsigned index, struct hy_gpu_device *
         return failed(n, code, "a device cannot be read", err);
     ret->uuid[sizeof ret->uuid - 1] = ret->name[sizeof ret->name - 1] = '\0';
     ret->memory = memory.total;
+    measure(n, device, &memory, ret);
     if (!is_plain(ret->uuid))
         return hy_err_set(err, -EINVAL, "%s: device %u has an invalid UUID", LIBRARY, index);
     return 0;

@@ -18,7 +18,9 @@ enum change_kind {
     CHANGE_TRIAL_ADD,
     CHANGE_TRIAL_END,
     CHANGE_ATTEMPT_ADD,
+    CHANGE_ATTEMPT_HELD,
     CHANGE_ATTEMPT_END,
+    CHANGE_USAGE_SET,
     CHANGE_METRIC_ADD,
     CHANGE_NOTE_ADD,
 };
@@ -33,10 +35,11 @@ struct hy_change {
         } run;
         struct hy_trial_row trial;
         struct hy_attempt_row attempt;
+        struct hy_usage_row usage;
         struct hy_metric_row metric;
         struct hy_note_row note;
     };
-    char texts[];
+    char texts[]; /* and other bytes */
 };
 
 void hy_changes_init(struct hy_changes *c)
@@ -64,6 +67,13 @@ void hy_changes_take(struct hy_changes *to, struct hy_changes *from)
 
 /* ---- recording ------------------------------------------------------------------ */
 
+static void append(struct hy_changes *c, struct hy_change *change, size_t size)
+{
+    *c->end = change;
+    c->end = &change->next;
+    c->bytes += size;
+}
+
 /* Records a copy of `change`. `fields` point to its strings, which are copied too. */
 static int record(struct hy_changes *c, struct hy_change *change, const char **fields[], size_t n)
 {
@@ -86,9 +96,7 @@ static int record(struct hy_changes *c, struct hy_change *change, const char **f
         at += length;
     }
     memcpy(kept, change, sizeof *change);
-    *c->end = kept;
-    c->end = &kept->next;
-    c->bytes += size;
+    append(c, kept, size);
     return 0;
 }
 
@@ -124,7 +132,7 @@ int hy_changes_trial_end(struct hy_changes *c, const struct hy_trial_row *row)
 static int record_attempt(struct hy_changes *c, enum change_kind kind, const struct hy_attempt_row *row)
 {
     struct hy_change x = {.kind = kind, .attempt = *row};
-    const char **texts[] = {&x.attempt.agent, &x.attempt.host, &x.attempt.message, &x.attempt.detail};
+    const char **texts[] = {&x.attempt.agent, &x.attempt.host, &x.attempt.message, &x.attempt.detail, &x.attempt.held};
 
     return record(c, &x, texts, HY_COUNT(texts));
 }
@@ -134,9 +142,29 @@ int hy_changes_attempt_add(struct hy_changes *c, const struct hy_attempt_row *ro
     return record_attempt(c, CHANGE_ATTEMPT_ADD, row);
 }
 
+int hy_changes_attempt_held(struct hy_changes *c, const struct hy_attempt_row *row)
+{
+    return record_attempt(c, CHANGE_ATTEMPT_HELD, row);
+}
+
 int hy_changes_attempt_end(struct hy_changes *c, const struct hy_attempt_row *row)
 {
     return record_attempt(c, CHANGE_ATTEMPT_END, row);
+}
+
+int hy_changes_usage_set(struct hy_changes *c, const struct hy_usage_row *row)
+{
+    size_t size = sizeof(struct hy_change) + row->points_len;
+    struct hy_change *x = hy_malloc(size);
+
+    if (!x)
+        return -ENOMEM;
+    *x = (struct hy_change){.kind = CHANGE_USAGE_SET, .usage = *row};
+    if (row->points_len)
+        memcpy(x->texts, row->points, row->points_len);
+    x->usage.points = x->texts;
+    append(c, x, size);
+    return 0;
 }
 
 int hy_changes_metric_add(struct hy_changes *c, const struct hy_metric_row *row)
@@ -181,6 +209,10 @@ static int apply(struct hy_store *s, int64_t run, const struct hy_change *x, str
         return hy_store_attempt_add(s, run, &x->attempt, err);
     case CHANGE_ATTEMPT_END:
         return hy_store_attempt_end(s, run, &x->attempt, err);
+    case CHANGE_ATTEMPT_HELD:
+        return hy_store_attempt_held(s, run, &x->attempt, err);
+    case CHANGE_USAGE_SET:
+        return hy_store_usage_set(s, run, &x->usage, err);
     case CHANGE_METRIC_ADD:
         return hy_store_metric_add(s, run, &x->metric, err);
     case CHANGE_NOTE_ADD:

@@ -4,12 +4,14 @@
  *
  *     query.c         one statement: prepare, bind, step, and error messages
  *     changes.c       changes recorded in memory, and applied later
+ *     trial_page.c    a page of a run's trials in any order
  *     store.c         open, close, and the turn (the transaction between two commits)
  *     schema.c        the tables and their migrations
  *     location.c      the directory of the store, and whether it may be used
  *     lock.c          the write lock, and which runs have a driver
  *     sqlite_init.c   SQLite's settings and fault seams
  *     sqlite_open.c   checks of the files that SQLite opens
+ *     projects.c      the list of this user's projects
  *     private_copy.c  copies for readers that cannot read in place, and for imports
  *     recovery.c      what can be recovered when the store is lost
  *     snapshot.c      exports one run of a store, and imports it
@@ -45,6 +47,7 @@ enum hy_sql {
     HY_SQL_TRIAL_BY_VALUE,
     HY_SQL_TRIAL_COUNT_VALUES,
     HY_SQL_TRIAL_NO_VALUE,
+    HY_SQL_TRIAL_CHANGED,
     HY_SQL_TRIAL_ENDED,
     HY_SQL_TRIAL_ENDED_NEWEST,
     HY_SQL_REPLAY,
@@ -52,14 +55,23 @@ enum hy_sql {
     HY_SQL_ATTEMPT_COUNT,
     HY_SQL_ATTEMPT_END,
     HY_SQL_ATTEMPTS_CLEAR_CHARGES,
+    HY_SQL_ATTEMPT_HELD,
     HY_SQL_ATTEMPT_ONE,
     HY_SQL_ATTEMPT_ALL,
+    HY_SQL_ATTEMPT_BETWEEN,
+    HY_SQL_USAGE_SET,
+    HY_SQL_USAGE_ONE,
+    HY_SQL_USAGE_ALL,
+    HY_SQL_USAGE_BETWEEN,
     HY_SQL_METRIC_ADD,
     HY_SQL_METRIC_ONE,
     HY_SQL_METRIC_ALL,
+    HY_SQL_METRIC_THINNED,
+    HY_SQL_METRIC_NAMES,
     HY_SQL_NOTE_ADD,
     HY_SQL_NOTE_ALL,
     HY_SQL_NOTE_NEWEST,
+    HY_SQL_LABEL_ALL,
     HY_SQL_COUNT,
     HY_SQL_ONCE = HY_SQL_COUNT, /* prepared for one use */
 };
@@ -67,6 +79,8 @@ enum hy_sql {
 struct hy_file_id {
     dev_t device;
     ino_t inode;
+    off_t size; /* these two when it was looked at */
+    struct timespec changed;
 };
 
 struct hy_store {
@@ -84,7 +98,8 @@ struct hy_store {
     int64_t busy_since;
     int lock_fd;        /* store.lock; -1 for readers */
     bool in_turn;       /* a transaction is open */
-    struct hy_file_id db_id, wal_id; /* of the files we have open, to write */
+    bool is_copy;       /* `db` is a private copy, of these files as they were */
+    struct hy_file_id db_id, wal_id; /* of the files we have open */
     struct hy_err failure; /* code != 0: this turn failed and is rolled back already */
     sqlite3_stmt *kept[HY_SQL_COUNT];
 };
@@ -118,8 +133,13 @@ int hy_query_step(struct hy_query *q, struct hy_err *err);
 /* Steps to the end; 0 or -Exxx (-EEXIST: a key is taken; the turn goes on). */
 int hy_query_run(struct hy_query *q, struct hy_err *err);
 
+/* Attempts of run ?1 that waited or ran between ?2 and ?3. */
+#define HY_ATTEMPTS_BETWEEN                                                                                            \
+    "run = ?1 AND (CASE queued WHEN 0 THEN started ELSE queued END) <= ?3 AND (ended = 0 OR ended >= ?2)"
+
 int64_t hy_column_i64(struct hy_query *q, int column);
 const char *hy_column_text(struct hy_query *q, int column);
+const void *hy_column_blob(struct hy_query *q, int column, size_t *ret_n);
 double hy_column_double(struct hy_query *q, int column);
 /* After reading a row's columns: -ENOMEM when one of them failed. */
 int hy_query_read(struct hy_query *q, struct hy_err *err);
@@ -159,12 +179,16 @@ int hy_store_location_find(const char *project, struct hy_store_location *ret, s
 /* Makes the directory, with a README in it. */
 int hy_store_location_make(struct hy_store_location *p, struct hy_err *err);
 void hy_store_location_done(struct hy_store_location *p);
+/* $XDG_STATE_HOME, or its default. Free it; NULL when out of memory. */
+char *hy_store_state_home(void);
 
 /* ---- lock.c -------------------------------------------------------------- */
 
 /* Waits for the write lock; writers queue in order. */
 int hy_turn_lock(int fd, int wait_ms);
 void hy_turn_unlock(int fd);
+/* Of the run's file in runs/. Returns the descriptor that holds it, or -Exxx. */
+int hy_backup_lock(struct hy_store *s, int64_t run, struct hy_err *err);
 int hy_run_lock_held(struct hy_store *s, int64_t run);
 
 /* ---- private_copy.c ------------------------------------------------------ */

@@ -113,7 +113,7 @@ static int on_network(const char *path)
     return type == FUSE && !fuse_is_local(path);
 }
 
-static char *state_home(void)
+char *hy_store_state_home(void)
 {
     const char *home = getenv("XDG_STATE_HOME");
     struct passwd *me;
@@ -144,7 +144,7 @@ static int will_be_on_network(const char *path)
 
 static int place_elsewhere(struct hy_store_location *p, struct hy_err *err)
 {
-    hy_cleanup_free char *home = state_home();
+    hy_cleanup_free char *home = hy_store_state_home();
     int rc;
 
     if (!home)
@@ -295,7 +295,7 @@ static int make_stand_in(const char *project, const char *directory, struct hy_e
 
 char *hy_store_local_dir(const char *url, struct hy_err *err)
 {
-    hy_cleanup_free char *home = state_home();
+    hy_cleanup_free char *home = hy_store_state_home();
     hy_cleanup_free char *tidy = hy_strdup(url), *directory = NULL;
     char *project = NULL;
     int rc;
@@ -402,5 +402,9 @@ int hy_store_location_make(struct hy_store_location *p, struct hy_err *err)
 {
     int rc = p->dir < 0 ? make_folder(p, err) : 0;
 
-    return rc == 0 && p->remote ? name_project(p, err) : rc;
+    if (rc == 0 && p->remote)
+        rc = name_project(p, err);
+    if (rc == 0)
+        (void)hy_project_register(p->project, NULL); /* for the page's list of projects: a run does not need it */
+    return rc;
 }

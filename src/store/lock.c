@@ -6,6 +6,7 @@
  *
  * store.lock, byte 0  the gate: held by the next writer while it waits
  *             byte 1  the write lock
+ *             2 + ID  the run's backup: held while it is written or removed
  * run-ID.lock         held by the run's driver; the file has its PID
  *
  * Why writers queue before SQLite's lock: a waiter there only retries from time to
@@ -29,6 +30,8 @@
 
 #define GATE 0
 #define WRITER 1
+#define BACKUPS 2
+#define BACKUP_WAIT_MS 60000 /* a backup of a run with many reported values takes a while */
 
 static int set_byte(int fd, short type, off_t byte)
 {
@@ -77,6 +80,19 @@ int hy_turn_lock(int fd, int wait_ms)
 void hy_turn_unlock(int fd)
 {
     clear_byte(fd, WRITER);
+}
+
+int hy_backup_lock(struct hy_store *s, int64_t run, struct hy_err *err)
+{
+    hy_cleanup_close int fd = hy_store_file(s, "store.lock", O_RDWR | O_CREAT, err);
+    int rc;
+
+    if (fd < 0)
+        return fd;
+    rc = wait_for_byte(fd, BACKUPS + run, hy_clock_ms() + BACKUP_WAIT_MS);
+    if (rc < 0)
+        return hy_err_sys(err, rc, "cannot lock the snapshot '%s/runs/%lld.db'", s->directory, (long long)run);
+    return hy_take_fd(fd);
 }
 
 /* ---- one driver per run -------------------------------------------------------- */

@@ -230,6 +230,17 @@ const char *hy_column_text(struct hy_query *q, int column)
     return text;
 }
 
+const void *hy_column_blob(struct hy_query *q, int column, size_t *ret_n)
+{
+    int type = sqlite3_column_type(q->stmt, column);
+    const void *bytes = sqlite3_column_blob(q->stmt, column);
+
+    *ret_n = (size_t)sqlite3_column_bytes(q->stmt, column);
+    if (!bytes && type != SQLITE_NULL && *ret_n)
+        bound(q, SQLITE_NOMEM);
+    return bytes;
+}
+
 int hy_query_read(struct hy_query *q, struct hy_err *err)
 {
     return q->rc == SQLITE_OK ? 0 : failed(q, q->rc, err);

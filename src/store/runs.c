@@ -56,8 +56,8 @@ int hy_store_run_add(struct hy_store *s, const struct hy_run_row *run, int64_t *
     int rc =
         hy_query_change(&q, s, HY_SQL_RUN_ADD,
                         "INSERT INTO runs(name, app_id, app_run, logdir, command, metric, maximize, seed, versions,"
-                        " git, state, message, created, ended, total, spec, ranks)"
-                        " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                        " git, state, message, created, ended, total, spec, ranks, kind, engine)"
+                        " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                         err);
 
     if (rc < 0)
@@ -79,6 +79,8 @@ int hy_store_run_add(struct hy_store *s, const struct hy_run_row *run, int64_t *
     hy_query_i64(&q, run->total);
     hy_query_blob(&q, run->spec, run->spec_len);
     hy_query_i64(&q, run->ranks);
+    hy_query_text(&q, run->kind);
+    hy_query_text(&q, run->engine);
     rc = hy_query_run(&q, err);
     if (rc == -EEXIST)
         return hy_err_set(err, -EEXIST, "run %lld of '%s' is in the store already", (long long)run->app_run,
@@ -112,12 +114,10 @@ int hy_store_run_state(struct hy_store *s, int64_t run, enum hy_run_state state,
 int hy_store_run_remove(struct hy_store *s, int64_t run, struct hy_err *err)
 {
     static const char *const removals[] = {
-        "DELETE FROM notes WHERE run = ?",
-        "DELETE FROM metrics WHERE run = ?",
-        "DELETE FROM attempts WHERE run = ?",
-        "DELETE FROM trials WHERE run = ?",
-        "DELETE FROM tallies WHERE run = ?",
-        "DELETE FROM runs WHERE id = ?", /* last: its change count says whether the run existed */
+        "DELETE FROM labels WHERE run = ?",  "DELETE FROM notes WHERE run = ?",    "DELETE FROM metrics WHERE run = ?",
+        "DELETE FROM usage WHERE run = ?",   "DELETE FROM attempts WHERE run = ?", "DELETE FROM trials WHERE run = ?",
+        "DELETE FROM tallies WHERE run = ?", "DELETE FROM runs WHERE id = ?", /* last: its change count says whether the
+                                                                                 run existed */
     };
 
     for (size_t i = 0; i < sizeof removals / sizeof *removals; i++) {
@@ -216,8 +216,9 @@ int hy_store_run_find(struct hy_store *s, const char *text, int64_t *ret_id, str
 #define RUN_SELECT(spec)                                                                                               \
     "SELECT r.id, r.name, r.app_id, r.app_run, r.logdir, r.command, r.metric, r.maximize, r.seed,"                     \
     " r.versions, r.git, r.state, r.message, r.created, r.ended, r.total, " spec ","                                   \
-    " y.running, y.done, y.failed, y.stopped, b.number, b.value, r.ranks"                                              \
-    " FROM runs r LEFT JOIN tallies y ON y.run = r.id LEFT JOIN trials b ON b.run = r.id AND b.number ="               \
+    " y.running, y.done, y.failed, y.stopped, b.number, b.value, r.ranks, r.kind, r.engine, l.tags, l.note"            \
+    " FROM runs r LEFT JOIN labels l ON l.run = r.id AND l.trial = 0 LEFT JOIN tallies y ON y.run = r.id"              \
+    " LEFT JOIN trials b ON b.run = r.id AND b.number ="                                                               \
     " (SELECT number FROM trials INDEXED BY trials_score WHERE run = r.id AND score IS NOT NULL"                       \
     "  ORDER BY score, number LIMIT 1)"
 
@@ -243,6 +244,10 @@ static void read_run(struct hy_query *q, struct hy_run_row *r, struct hy_run_cou
         .spec = sqlite3_column_blob(q->stmt, 16),
         .spec_len = (size_t)sqlite3_column_bytes(q->stmt, 16),
         .ranks = hy_column_i64(q, 23),
+        .kind = hy_column_text(q, 24),
+        .engine = hy_column_text(q, 25),
+        .tags = hy_column_text(q, 26),
+        .note = hy_column_text(q, 27),
     };
     *c = (struct hy_run_counts){
         .running = hy_column_i64(q, 17),

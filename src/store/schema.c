@@ -83,6 +83,25 @@ static const char *const steps[] = {
     /* 6 -> 7: what an attempt is charged as (enum hy_charge). For earlier runs only failures are known. */
     ("ALTER TABLE attempts ADD COLUMN charge INTEGER NOT NULL DEFAULT 0;"
      "UPDATE attempts SET charge = 1 WHERE state = 3;"),
+
+    /* 7 -> 8: what people write to a run (trial 0) or a trial; the search and the engine of a run, which are in its
+     * spec, too long to be read for a list. NULL: of an older run. */
+    ("CREATE TABLE labels("
+     "  run INTEGER NOT NULL, trial INTEGER NOT NULL, tags TEXT, note TEXT,"
+     "  PRIMARY KEY (run, trial)) STRICT, WITHOUT ROWID;"
+     "ALTER TABLE runs ADD COLUMN kind TEXT;"
+     "ALTER TABLE runs ADD COLUMN engine TEXT;"),
+
+    /* 8 -> 9: when an attempt was queued, why it was held on its agent and until when, its GPUs; what it used over
+     * time. That is one row for each attempt that ran for a second or more, in an ordinary table: its keys are in an
+     * index, and the points, about 2 KB, are not between them. */
+    ("ALTER TABLE attempts ADD COLUMN queued INTEGER NOT NULL DEFAULT 0;"
+     "ALTER TABLE attempts ADD COLUMN held TEXT;"
+     "ALTER TABLE attempts ADD COLUMN begun INTEGER NOT NULL DEFAULT 0;"
+     "ALTER TABLE attempts ADD COLUMN gpus INTEGER NOT NULL DEFAULT 0;"
+     "CREATE TABLE usage("
+     "  run INTEGER NOT NULL, trial INTEGER NOT NULL, attempt INTEGER NOT NULL, points BLOB NOT NULL,"
+     "  PRIMARY KEY (run, trial, attempt)) STRICT;"),
 };
 
 int hy_schema_latest(void)

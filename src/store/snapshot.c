@@ -39,14 +39,18 @@ static const struct {
      "asked_seq,"
      " told_seq, ended_seq, score) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
     {"SELECT run, trial, number, agent, host, state, exit_code, message, started, ended, cpu_ms, peak_memory,"
-     " detail, charge FROM attempts WHERE run = ?",
+     " detail, charge, queued, held, begun, gpus FROM attempts WHERE run = ?",
      "INSERT INTO attempts(run, trial, number, agent, host, state, exit_code, message, started, ended, "
      "cpu_ms,"
-     " peak_memory, detail, charge) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+     " peak_memory, detail, charge, queued, held, begun, gpus) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+    {"SELECT run, trial, attempt, points FROM usage WHERE run = ?",
+     "INSERT INTO usage(run, trial, attempt, points) VALUES (?,?,?,?)"},
     {"SELECT run, trial, seq, attempt, step, name, value, time FROM metrics WHERE run = ?",
      "INSERT INTO metrics(run, trial, seq, attempt, step, name, value, time) VALUES (?,?,?,?,?,?,?,?)"},
     {"SELECT run, seq, time, text FROM notes WHERE run = ?",
      "INSERT INTO notes(run, seq, time, text) VALUES (?,?,?,?)"},
+    {"SELECT run, trial, tags, note FROM labels WHERE run = ?",
+     "INSERT INTO labels(run, trial, tags, note) VALUES (?,?,?,?)"},
 };
 
 /* Computed from the rows, since a snapshot's own counts are not trusted. */
@@ -128,10 +132,11 @@ static int derive(const struct end *to, int64_t run, size_t count, struct hy_err
 static int copy_run(const struct end *from, int64_t run, const struct end *to, int64_t number, struct hy_err *err)
 {
     /* Left out here and not later: overwritten data can still be read in a file. */
-    const char *read = from->spec ? "SELECT id, " RUN_HEAD ", ?2, ranks FROM runs WHERE id = ?1"
-                                  : "SELECT id, " RUN_HEAD ", spec, ranks FROM runs WHERE id = ?1";
+    const char *read = from->spec ? "SELECT id, " RUN_HEAD ", ?2, ranks, kind, engine FROM runs WHERE id = ?1"
+                                  : "SELECT id, " RUN_HEAD ", spec, ranks, kind, engine FROM runs WHERE id = ?1";
     int rc = copy_rows(from, run, read, to, number,
-                       "INSERT INTO runs(id, " RUN_HEAD ", spec, ranks) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                       "INSERT INTO runs(id, " RUN_HEAD ", spec, ranks, kind, engine)"
+                       " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                        err);
 
     if (rc < 0)
@@ -219,23 +224,27 @@ int hy_store_snapshot(struct hy_store *s, int64_t run, const char *path, const v
 
 /* ---- backups beside the store ---------------------------------------------------- */
 
-/* SQLite may work here directly; it gets its name once it is synced. */
+/* SQLite may work here directly; it gets its name once it is synced. Under the lock, so that the last one that is
+ * written has also read the store last. */
 int hy_store_backup_run(struct hy_store *s, int64_t run, struct hy_err *err)
 {
     hy_cleanup_free char *runs = hy_path_join(s->directory, "runs");
     hy_cleanup_free char *draft = hy_asprintf("%s/runs/%lld.db.tmp", s->directory, (long long)run);
-    hy_cleanup_close int dir = -1, fd = -1;
+    hy_cleanup_close int lock = -1, dir = -1, fd = -1;
     char name[40], temporary[48], at[100];
     int rc;
 
     if (!runs || !draft)
         return hy_err_oom(err);
+    lock = hy_backup_lock(s, run, err);
+    if (lock < 0)
+        return lock;
     snprintf(name, sizeof name, "%lld.db", (long long)run);
     snprintf(temporary, sizeof temporary, "%s.tmp", name);
     dir = hy_private_make_dir_at(s->dir, runs, err);
     if (dir < 0)
         return dir;
-    unlinkat(dir, temporary, 0); /* left by a driver that was killed */
+    unlinkat(dir, temporary, 0); /* left by a process that was killed */
     snprintf(at, sizeof at, "/proc/self/fd/%d/%s", dir, temporary);
     rc = fill(s, run, at, draft, NULL, 0, err);
     if (rc == 0)
@@ -249,9 +258,12 @@ int hy_store_backup_run(struct hy_store *s, int64_t run, struct hy_err *err)
 
 int hy_store_remove_backup(struct hy_store *s, int64_t run, struct hy_err *err)
 {
+    hy_cleanup_close int lock = hy_backup_lock(s, run, err);
     hy_cleanup_close int dir = HY_SYS(openat(s->dir, "runs", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     char names[2][48];
 
+    if (lock < 0)
+        return lock;
     if (dir < 0)
         return errno == ENOENT ? 0 : hy_err_sys(err, -errno, "cannot use the directory '%s/runs'", s->directory);
     snprintf(names[0], sizeof names[0], "%lld.db", (long long)run);
@@ -305,12 +317,13 @@ int hy_store_count_unlisted_backups(struct hy_store *s, int64_t *ret, struct hy_
 static int check(const struct end *from, struct hy_err *err)
 {
     int64_t good = 0;
-    int rc = hy_sqlite_scalar(
-        from->db,
-        "SELECT count(*) FILTER (WHERE type = 'table' AND name IN ('runs','trials','attempts','metrics','notes')"
-        " AND sql NOT LIKE 'create virtual%') = 5"
-        " AND count(*) FILTER (WHERE type IN ('view','trigger')) = 0 FROM sqlite_schema",
-        &good, from->path, err);
+    int rc = hy_sqlite_scalar(from->db,
+                              "SELECT count(*) FILTER (WHERE type = 'table' AND name IN "
+                              "('runs','trials','attempts','usage','metrics','notes',"
+                              "'labels')"
+                              " AND sql NOT LIKE 'create virtual%') = 7"
+                              " AND count(*) FILTER (WHERE type IN ('view','trigger')) = 0 FROM sqlite_schema",
+                              &good, from->path, err);
 
     if (rc == 0 && good)
         rc = hy_sqlite_scalar(from->db, "SELECT integrity_check = 'ok' FROM pragma_integrity_check(1)", &good,

@@ -214,13 +214,22 @@ static int identify(int dir, const char *name, struct hy_file_id *ret)
 
     if (HY_SYS(fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)) < 0)
         return -errno;
-    *ret = (struct hy_file_id){st.st_dev, st.st_ino};
+    *ret = (struct hy_file_id){st.st_dev, st.st_ino, st.st_size, st.st_mtim};
     return 0;
 }
 
 static bool is_same(struct hy_file_id a, struct hy_file_id b)
 {
     return a.device == b.device && a.inode == b.inode;
+}
+
+/* An empty -wal file is as good as none: readers make one. */
+static bool is_unchanged(struct hy_file_id a, struct hy_file_id b)
+{
+    if (a.size == 0 && b.size == 0)
+        return true;
+    return is_same(a, b) && a.size == b.size && a.changed.tv_sec == b.changed.tv_sec &&
+           a.changed.tv_nsec == b.changed.tv_nsec;
 }
 
 /* Of the open files, if the directory was not replaced. */
@@ -245,7 +254,9 @@ int hy_store_check_files(const struct hy_store *s, struct hy_err *err)
 
     if (rc < 0 && rc != -ENOENT && rc != -ENOTDIR)
         return 0; /* unknown: the next commit checks again */
-    if (rc == 0 && is_same(db, s->db_id) && is_same(wal, s->wal_id))
+    if (s->is_copy && is_unchanged(db, s->db_id) && is_unchanged(wal, s->wal_id))
+        return 0;
+    if (rc == 0 && !s->is_copy && is_same(db, s->db_id) && is_same(wal, s->wal_id))
         return 0;
     return hy_err_set(err, -ESTALE, "the store '%s' was deleted or replaced while it was in use", s->path);
 }
@@ -302,6 +313,7 @@ static int read_older(struct hy_store *s, struct hy_err *err)
         return rc;
     sqlite3_close_v2(s->db);
     s->db = copy;
+    s->is_copy = true;
     return 0;
 }
 
@@ -312,8 +324,16 @@ static int read_copy(struct hy_store *s, struct hy_err *err)
     int rc;
 
     snprintf(at, sizeof at, "%s/store.db", s->at);
+    s->is_copy = true;
     rc = hy_private_copy_of_file(&from, &s->db, err);
     return rc == -ENODATA ? nothing_yet(s, err) : rc;
+}
+
+static int examine(struct hy_store *s, struct hy_err *err)
+{
+    int rc = identify_files(s, &s->db_id, &s->wal_id);
+
+    return rc < 0 && rc != -ENOENT ? hy_err_sys(err, rc, "cannot examine '%s'", s->path) : 0;
 }
 
 static int open_for_reading(struct hy_store *s, struct hy_err *err)
@@ -326,7 +346,9 @@ static int open_for_reading(struct hy_store *s, struct hy_err *err)
         return nothing_yet(s, err);
     if (HY_SYS(fstatat(s->dir, "store.db", &st, AT_SYMLINK_NOFOLLOW)) < 0)
         return errno == ENOENT ? nothing_yet(s, err) : hy_err_sys(err, -errno, "cannot read '%s'", s->path);
-    rc = connect_to(s, SQLITE_OPEN_READONLY, err);
+    rc = examine(s, err); /* before a copy is made: what changes meanwhile makes it stale */
+    if (rc == 0)
+        rc = connect_to(s, SQLITE_OPEN_READONLY, err);
     if (rc == 0)
         rc = hy_schema_version(s->db, s->path, &version, err);
     if (rc < 0 && s->db &&
@@ -339,7 +361,9 @@ static int open_for_reading(struct hy_store *s, struct hy_err *err)
         return rc;
     if (version == 0)
         return nothing_yet(s, err);
-    return version < hy_schema_latest() ? read_older(s, err) : 0;
+    if (version < hy_schema_latest())
+        return read_older(s, err);
+    return examine(s, err); /* the first read has made the -wal file, if there was none */
 }
 
 static int waiting_time(void)

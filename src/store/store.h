@@ -2,8 +2,8 @@
 /*
  * store: the database of a project.
  *
- * One SQLite file (WAL, synchronous=FULL) with runs, trials, attempts, metrics
- * and notes. A driver writes its run. The changes of one turn (an iteration of its
+ * One SQLite file (WAL, synchronous=FULL) with runs, trials, attempts and what they
+ * used, metrics and notes. A driver writes its run. The changes of one turn (an iteration of its
  * loop) are one transaction: the first change opens it, hy_store_commit ends it,
  * and no message leaves before that. Readers open the file read-only and never
  * wait for a writer.
@@ -73,10 +73,21 @@ char *hy_store_display_path(const struct hy_store *s, const char *path);
  */
 int hy_store_commit(struct hy_store *s, struct hy_err *err);
 /* 0 while the paths still lead to the open files; -ESTALE when one of them was
- * deleted or replaced: then no other process sees our commits. */
+ * deleted or replaced: then no other process sees our commits, nor we theirs.
+ * The same when a reader has a copy (of an older format), and the files have changed. */
 int hy_store_check_files(const struct hy_store *s, struct hy_err *err);
 /* A number that changes whenever another connection has committed something. */
 int hy_store_version(struct hy_store *s, int64_t *ret, struct hy_err *err);
+
+/* ---- the user's projects -------------------------------------------------- */
+
+enum { HY_PROJECT_ID_SIZE = 16 + 1 }; /* hexadecimal digits and a NUL */
+void hy_project_id(const char *path, char ret[HY_PROJECT_ID_SIZE]);
+/* Adds the directory to the list of this user's projects, as a new store does for its own. */
+int hy_project_register(const char *path, struct hy_err *err);
+/* Calls back for each listed directory that exists. A nonzero result of the callback ends the iteration. */
+typedef int (*hy_project_cb)(void *arg, const char *id, const char *path);
+int hy_project_each(hy_project_cb cb, void *arg, struct hy_err *err);
 
 /* ---- runs --------------------------------------------------------------- */
 
@@ -125,6 +136,9 @@ struct hy_run_row {
     int64_t created, ended; /* ended: 0 while it runs */
     int64_t total;          /* trials of the search; -1: unlimited */
     int64_t ranks;          /* of a training, whose trials are its ranks; 0: not a training */
+    const char *kind;       /* "grid", "random", "evolve", "paired", "training", "cluster"; NULL: of an older run */
+    const char *engine;     /* "local", "hosts", "spark", "yarn"; NULL: of an older run */
+    const char *tags, *note; /* its label's; not set by hy_store_run_add */
 };
 
 /* Counts that are updated with each change, so that listing runs does not scan
@@ -184,6 +198,30 @@ enum hy_trial_order {
 int hy_store_trial_each(struct hy_store *s, int64_t run, int64_t number, enum hy_trial_order order, int64_t offset,
                         int64_t limit, hy_trial_cb cb, void *arg, struct hy_err *err);
 
+/* A page of a run's trials in any order. */
+enum hy_trial_key {
+    HY_TRIAL_NUMBER,
+    HY_TRIAL_VALUE, /* the best first, by the run's direction */
+    HY_TRIAL_STATE,
+    HY_TRIAL_TIME, /* from its start to its end, or until now */
+    HY_TRIAL_PARAM,
+};
+struct hy_trial_page {
+    enum hy_trial_key key; /* trials without one are last; equal ones by number */
+    const char *param;     /* PARAM: its name */
+    bool descending;
+    enum hy_trial_state state; /* only these; 0: all */
+    int64_t offset, limit;
+};
+/* Sorts the whole run: 0.1 s for 100,000 trials. *ret_count: of all pages. */
+int hy_store_trial_page(struct hy_store *s, int64_t run, const struct hy_trial_page *page, hy_trial_cb cb, void *arg,
+                        int64_t *ret_count, struct hy_err *err);
+
+/* Of one moment: the trials that have ended with a seq above `after`, in that order, then those that run. The cost
+ * depends on how many these are, as long as the running trials are among the newest. */
+int hy_store_changed_each(struct hy_store *s, int64_t run, int64_t after, hy_trial_cb cb, void *arg,
+                          struct hy_err *err);
+
 /*
  * The trials whose ended_seq is above `after` and at most `until`, in that order,
  * and at most `limit`. The cost depends on how many these are, not on how many
@@ -214,16 +252,46 @@ struct hy_attempt_row {
     const char *detail; /* at its end: the long description of its failure (a traceback); NULL */
     enum hy_charge charge;
     int64_t started, ended, cpu_ms, peak_memory;
+    int64_t queued;   /* when it began to wait for a slot; 0: not known */
+    const char *held; /* what it waited for on its agent before it began; NULL: nothing */
+    int64_t begun;    /* the end of that wait; 0 while it lasts, and without one */
+    uint64_t gpus;    /* of its agent, one bit each */
 };
 
 int hy_store_attempt_add(struct hy_store *s, int64_t run, const struct hy_attempt_row *attempt, struct hy_err *err);
+/* Sets what has changed at its end, `gpus` included; not how it waited. */
 int hy_store_attempt_end(struct hy_store *s, int64_t run, const struct hy_attempt_row *attempt, struct hy_err *err);
+/* Sets `held` and `begun`. */
+int hy_store_attempt_held(struct hy_store *s, int64_t run, const struct hy_attempt_row *attempt, struct hy_err *err);
 /* Clears the charges of its attempts, so that it has all its retries again. */
 int hy_store_attempts_clear_charges(struct hy_store *s, int64_t run, int64_t trial, struct hy_err *err);
 typedef int (*hy_attempt_cb)(void *arg, const struct hy_attempt_row *attempt);
 /* trial 0: of all trials. */
 int hy_store_attempt_each(struct hy_store *s, int64_t run, int64_t trial, hy_attempt_cb cb, void *arg,
                           struct hy_err *err);
+
+/* Attempts that ran or waited between two times (wall clock ms), by trial and number; if there are more than `limit`,
+ * those that took longest. */
+int hy_store_attempt_between(struct hy_store *s, int64_t run, int64_t from, int64_t to, int64_t limit, hy_attempt_cb cb,
+                             void *arg, struct hy_err *err);
+
+/* ---- usage -------------------------------------------------------------- */
+
+struct hy_usage_row {
+    int64_t trial, attempt;
+    const void *points; /* a packed Usage message (wire/usage.h), not empty; as output it is not checked */
+    size_t points_len;
+};
+/* Replaces what the store has of that attempt. Does not check that the attempt exists. */
+int hy_store_usage_set(struct hy_store *s, int64_t run, const struct hy_usage_row *usage, struct hy_err *err);
+/* trial 0: of all trials. */
+typedef int (*hy_usage_cb)(void *arg, const struct hy_usage_row *usage);
+int hy_store_usage_each(struct hy_store *s, int64_t run, int64_t trial, hy_usage_cb cb, void *arg, struct hy_err *err);
+/* All attempts that ran or waited between two times, by trial and number. Of the attempt's row only numbers and `held`
+ * are set. `usage`: NULL when it was not sampled. */
+typedef int (*hy_attempt_usage_cb)(void *arg, const struct hy_attempt_row *attempt, const struct hy_usage_row *usage);
+int hy_store_attempt_usage_between(struct hy_store *s, int64_t run, int64_t from, int64_t to, hy_attempt_usage_cb cb,
+                                   void *arg, struct hy_err *err);
 
 /* ---- metrics ------------------------------------------------------------ */
 
@@ -235,8 +303,14 @@ struct hy_metric_row {
 };
 /* Does not check that the trial exists. */
 int hy_store_metric_add(struct hy_store *s, int64_t run, const struct hy_metric_row *m, struct hy_err *err);
-/* In order of arrival; trial 0: of all trials. */
 typedef int (*hy_metric_cb)(void *arg, const struct hy_metric_row *m);
+/* Of one trial and name: at most about `points`, evenly spaced, with the first and the last. */
+int hy_store_metric_thinned(struct hy_store *s, int64_t run, int64_t trial, const char *name, int64_t points,
+                            hy_metric_cb cb, void *arg, struct hy_err *err);
+/* The names that a trial has reported, in their order. */
+typedef int (*hy_name_cb)(void *arg, const char *name);
+int hy_store_metric_names(struct hy_store *s, int64_t run, int64_t trial, hy_name_cb cb, void *arg, struct hy_err *err);
+/* In order of arrival; trial 0: of all trials. */
 int hy_store_metric_each(struct hy_store *s, int64_t run, int64_t trial, hy_metric_cb cb, void *arg,
                          struct hy_err *err);
 
@@ -254,6 +328,22 @@ typedef int (*hy_note_cb)(void *arg, const struct hy_note_row *note);
 int hy_store_note_each(struct hy_store *s, int64_t run, int64_t after, hy_note_cb cb, void *arg, struct hy_err *err);
 /* The newest one's seq; 0: there is none. */
 int hy_store_note_newest(struct hy_store *s, int64_t run, int64_t *ret_seq, struct hy_err *err);
+
+/* ---- labels --------------------------------------------------------------- */
+
+/* What people write to a run or a trial. */
+struct hy_label_row {
+    int64_t trial;    /* 0: the run itself */
+    const char *tags; /* JSON array of texts; NULL: none */
+    const char *note; /* NULL: none */
+};
+/* Changes the label: NULL stays as it is, "" removes. -ENOENT when there is no such run or trial. */
+int hy_store_label_set(struct hy_store *s, int64_t run, const struct hy_label_row *label, struct hy_err *err);
+/* By trial, the run's own first. */
+typedef int (*hy_label_cb)(void *arg, const struct hy_label_row *label);
+int hy_store_label_each(struct hy_store *s, int64_t run, hy_label_cb cb, void *arg, struct hy_err *err);
+/* NULL or "": it has no name. */
+int hy_store_run_rename(struct hy_store *s, int64_t run, const char *name, struct hy_err *err);
 
 /* ---- changes recorded in memory ------------------------------------------ */
 
@@ -279,6 +369,8 @@ int hy_changes_trial_add(struct hy_changes *c, const struct hy_trial_row *row); 
 int hy_changes_trial_end(struct hy_changes *c, const struct hy_trial_row *row);
 int hy_changes_attempt_add(struct hy_changes *c, const struct hy_attempt_row *row);
 int hy_changes_attempt_end(struct hy_changes *c, const struct hy_attempt_row *row);
+int hy_changes_attempt_held(struct hy_changes *c, const struct hy_attempt_row *row);
+int hy_changes_usage_set(struct hy_changes *c, const struct hy_usage_row *row);
 int hy_changes_metric_add(struct hy_changes *c, const struct hy_metric_row *row);
 int hy_changes_note_add(struct hy_changes *c, const struct hy_note_row *row);
 
@@ -310,7 +402,8 @@ pid_t hy_store_run_driver(struct hy_store *s, int64_t run);
  */
 int hy_store_snapshot(struct hy_store *s, int64_t run, const char *path, const void *spec, size_t spec_len,
                       struct hy_err *err);
-/* Writes a snapshot to runs/RUN.db in the store's directory, in case store.db is lost; one driver at a time. */
+/* Writes a snapshot to runs/RUN.db in the store's directory, in case store.db is lost. Waits for
+ * another process that writes it. */
 int hy_store_backup_run(struct hy_store *s, int64_t run, struct hy_err *err);
 /* Removes it, if it is there. */
 int hy_store_remove_backup(struct hy_store *s, int64_t run, struct hy_err *err);

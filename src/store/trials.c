@@ -268,6 +268,25 @@ int hy_store_trial_each(struct hy_store *s, int64_t run, int64_t number, enum hy
 
 /* ---- ended trials ---------------------------------------------------------------- */
 
+/* The running trials are searched for from the newest on, until all are found. */
+int hy_store_changed_each(struct hy_store *s, int64_t run, int64_t after, hy_trial_cb cb, void *arg, struct hy_err *err)
+{
+    hy_cleanup_query struct hy_query q;
+    int64_t count;
+    int rc = hy_query_open(
+        &q, s, HY_SQL_TRIAL_CHANGED,
+        "SELECT * FROM (" TRIAL_SELECT " INDEXED BY trials_ended WHERE run = ?1 AND ended_seq > ?2 ORDER BY ended_seq)"
+        " UNION ALL SELECT * FROM (" TRIAL_SELECT " NOT INDEXED WHERE run = ?1 AND state = 1 ORDER BY number DESC"
+        " LIMIT (SELECT running FROM tallies WHERE run = ?1))",
+        err);
+
+    if (rc < 0)
+        return rc;
+    hy_query_i64(&q, run);
+    hy_query_i64(&q, after);
+    return walk(&q, cb, arg, &count, err);
+}
+
 /* INDEXED BY: without the index the statement fails instead of scanning the run. */
 int hy_store_ended_each(struct hy_store *s, int64_t run, int64_t after, int64_t until, int64_t limit, hy_trial_cb cb,
                         void *arg, struct hy_err *err)

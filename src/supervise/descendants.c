@@ -155,9 +155,10 @@ int hy_descendants_find(struct hy_supervisor *s)
 {
     int rc;
 
-    if (s->snapshot_at == (int64_t)uv_now(s->loop))
+    if (s->snapshot_at == (int64_t)uv_now(s->loop) && !s->snapshot_is_tree)
         return 0;
     s->snapshot_at = -1;
+    s->snapshot_is_tree = false;
     s->snapshot_pid = hy_newest_pid();
     rc = hy_procs_read(&s->snapshot);
     if (rc == 0)
@@ -173,8 +174,8 @@ int hy_descendants_find_recent(struct hy_supervisor *s)
     int64_t newest = hy_newest_pid(), known = s->snapshot_pid, age = (int64_t)uv_now(s->loop) - s->snapshot_at;
     int rc;
 
-    if (s->snapshot_at < 0 || age >= (newest == known ? RECENT_MS : BUSY_RECENT_MS) || known < 0 || newest < known ||
-        newest - known > NEW_MAX)
+    if (s->snapshot_at < 0 || s->snapshot_is_tree || age >= (newest == known ? RECENT_MS : BUSY_RECENT_MS) ||
+        known < 0 || newest < known || newest - known > NEW_MAX)
         return hy_descendants_find(s);
     if (newest == known)
         return 0;
@@ -184,6 +185,26 @@ int hy_descendants_find_recent(struct hy_supervisor *s)
         rc = find_owners(s);
     if (rc < 0)
         s->snapshot_at = -1;
+    return rc;
+}
+
+/* A machine may have thousands of processes of others: they are not read every second only to draw a curve. */
+int hy_descendants_find_to_measure(struct hy_supervisor *s)
+{
+    int64_t now = (int64_t)uv_now(s->loop), age = now - s->snapshot_at;
+    int rc;
+
+    if (s->snapshot_at >= 0 && age < (s->snapshot_is_tree ? 1 : RECENT_MS))
+        return 0;
+    s->snapshot_at = -1;
+    rc = hy_procs_read_tree(&s->snapshot);
+    if (rc == -ENOENT)
+        return hy_descendants_find(s);
+    s->snapshot_is_tree = true;
+    if (rc == 0)
+        rc = find_owners(s);
+    if (rc == 0)
+        s->snapshot_at = now;
     return rc;
 }
 

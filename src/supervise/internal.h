@@ -8,7 +8,7 @@
  *     spawn.c        clone and exec
  *     fork_server.c  the other way to start one: a server forks it
  *     descendants.c  which process belongs to which trial; signals to all of them
- *     memory_watch.c memory limits without cgroups
+ *     memory_watch.c memory limits without cgroups; what a trial uses now
  *     cgroup.c       memory limits with cgroups, v1 and v2; cgroup_find.c locates them
  *     procfs.c       reads /proc
  *     reaper.c       the parent process that cleans up after an agent or a driver
@@ -35,6 +35,7 @@
 
 struct hy_proc {
     pid_t pid, ppid, pgrp, sid;
+    long threads;
     bool dead;               /* a zombie without a living thread */
     bool exiting;            /* has released its memory, and will be dead soon */
     uint64_t start;          /* clock ticks since boot: with the PID it is unique */
@@ -51,6 +52,10 @@ struct hy_procs {
 int hy_proc_read(pid_t pid, struct hy_proc *ret);
 /* Every visible process of this machine. 0 or -Exxx. */
 int hy_procs_read(struct hy_procs *procs);
+/* The descendants of this process only: it takes as long as these are many, however many others there are. One that is
+ * forked or loses its parent meanwhile may be missing: for measurements, not for signals. 0 or -Exxx (-ENOENT: the
+ * kernel does not list children). */
+int hy_procs_read_tree(struct hy_procs *procs);
 /* Adds those with these PIDs that are not in it yet. 0 or -Exxx. */
 int hy_procs_add(struct hy_procs *procs, pid_t first, pid_t last);
 void hy_procs_done(struct hy_procs *procs);
@@ -70,6 +75,8 @@ uint64_t hy_proc_anonymous(pid_t pid);
 uint64_t hy_proc_private(pid_t pid);
 /* Its resident size. */
 uint64_t hy_proc_resident(pid_t pid);
+/* Its CPU time, with that of the children it has waited for. 0 when it is gone. */
+int64_t hy_proc_cpu_ms(pid_t pid);
 
 /* ---- cgroup_find.c, cgroup.c ---- */
 
@@ -250,6 +257,7 @@ struct hy_supervisor {
     unsigned handles;
     struct hy_procs snapshot;     /* descendants.c */
     int64_t snapshot_at;
+    bool snapshot_is_tree;      /* has only descendants, perhaps not all */
     int64_t snapshot_pid;       /* the newest PID at that time; -1: unknown */
     uint8_t bytes[65536];       /* the buffer of all reads */
 };
@@ -274,6 +282,8 @@ void hy_process_settle(struct hy_process *p);
 int hy_descendants_find(struct hy_supervisor *s);
 /* The same, but may miss processes that ended or changed recently; never new ones. Cheap. */
 int hy_descendants_find_recent(struct hy_supervisor *s);
+/* The same for measurements: only descendants of this process are read, and a new one may be missing. */
+int hy_descendants_find_to_measure(struct hy_supervisor *s);
 /* Whether processes other than the main one are left. True when in doubt; cheap when false. */
 bool hy_descendants_left(struct hy_process *p);
 /* Signals its group and all descendants that are known, without listing processes again. Returns how many. */

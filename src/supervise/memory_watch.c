@@ -17,6 +17,7 @@
  */
 #include "supervise/internal.h"
 
+#include <errno.h>
 #include <linux/kcmp.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -41,6 +42,7 @@
 #define STEADY_COST 20           /* all checks take at most 1/20 of a core's time ... */
 #define URGENT_COST 4           /* ... or 1/4 while a trial is about to reach its limit */
 #define PEAK_ONLY_MS 1000
+#define EXACT_USAGE_MS 10000   /* between two exact sums that only serve hy_process_usage */
 #define OOM_MS 5
 #define OOM_CHECKS 100
 
@@ -304,6 +306,42 @@ static int64_t check_due(struct hy_supervisor *s, int64_t now)
     }
     return next;
 }
+
+/* ---- what a trial uses now ---- */
+
+/* Without a limit nothing else measures it. */
+static uint64_t memory_now(struct hy_process *p)
+{
+    size_t count;
+    uint64_t cheap;
+
+    if (p->cgroup.path)
+        return hy_trial_cgroup_usage(&p->cgroup);
+    if (is_watched(p) && p->growth.sampled_ns)
+        return p->growth.used;
+    cheap = sum_memory(p, false, &count);
+    if (count <= 1 && !p->forked)
+        return cheap;
+    if (p->exact_at && hy_clock_ms() - p->exact_at < EXACT_USAGE_MS)
+        return estimate(p, cheap);
+    return measure_exactly(p, cheap, false, &count);
+}
+
+int hy_process_usage(struct hy_process *p, struct hy_process_usage *ret)
+{
+    const struct hy_procs *snapshot = &p->supervisor->snapshot;
+
+    if (p->stage <= HY_STAGE_STARTING || p->stage >= HY_STAGE_KILLING ||
+        hy_descendants_find_to_measure(p->supervisor) < 0)
+        return -ESRCH;
+    *ret = (struct hy_process_usage){.memory = memory_now(p)};
+    for (size_t i = 0; i < snapshot->n; i++)
+        if (snapshot->list[i].owner == p)
+            ret->cpu_ms += hy_proc_cpu_ms(snapshot->list[i].pid);
+    return 0;
+}
+
+/* ---- the timer ---- */
 
 /* CPU time of this thread: on a busy machine most of a check's wall time is waiting. */
 static int64_t cpu_ns(void)

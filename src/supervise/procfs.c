@@ -66,6 +66,7 @@ int hy_proc_read(pid_t pid, struct hy_proc *ret)
                             .ppid = ppid,
                             .pgrp = pgrp,
                             .sid = sid,
+                            .threads = threads,
                             .start = start,
                             .exiting = size == 0 && state != 'Z',
                             .dead = state == 'X' || (state == 'Z' && threads <= 1)};
@@ -233,21 +234,99 @@ static int pass_listed_children(struct children *c, int fd)
     return n < 0 ? -errno : c->count;
 }
 
+/* Of one thread. -ENOENT: it is gone, or the kernel has no CONFIG_PROC_CHILDREN. */
+static int pass_thread_children(struct children *c, pid_t pid, pid_t thread)
+{
+    hy_cleanup_close int fd = -1;
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)thread);
+    fd = HY_SYS(open(path, O_RDONLY | O_CLOEXEC));
+    return fd < 0 ? -errno : pass_listed_children(c, fd);
+}
+
 int hy_children_each(void (*each)(void *arg, pid_t pid), void *arg)
 {
     struct children c = {.each = each, .arg = arg};
-    hy_cleanup_close int fd = -1;
-    char path[64];
-    int rc;
+    int rc = pass_thread_children(&c, getpid(), getpid());
 
-    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
-    fd = HY_SYS(open(path, O_RDONLY | O_CLOEXEC));
-    if (fd >= 0)
-        return pass_listed_children(&c, fd);
-    if (errno != ENOENT)
-        return -errno;
+    if (rc != -ENOENT)
+        return rc;
     rc = each_pid(pass_own_child, &c); /* a kernel without CONFIG_PROC_CHILDREN */
     return rc < 0 ? rc : c.count;
+}
+
+/* ---- the tree below this process ---- */
+
+struct tree {
+    struct hy_procs *procs;
+    int rc; /* of the first process that could not be added */
+};
+
+static void add_to_tree(void *arg, pid_t pid)
+{
+    struct tree *t = arg;
+
+    if (t->rc == 0)
+        t->rc = read_into(t->procs, pid);
+}
+
+/* A thread that is gone by now had no children that matter: they have moved. */
+static int add_children_of_thread(struct tree *t, pid_t pid, pid_t thread)
+{
+    struct children c = {.each = add_to_tree, .arg = t};
+    int rc = pass_thread_children(&c, pid, thread);
+
+    return rc < 0 && rc != -ENOENT && rc != -ESRCH ? rc : t->rc;
+}
+
+/* A child is listed under the thread that made it. */
+static int add_children_of_threads(struct tree *t, pid_t pid)
+{
+    struct dirent *e;
+    char path[40];
+    int rc = 0;
+    DIR *d;
+
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    d = opendir(path);
+    while (d && rc == 0 && (e = readdir(d)))
+        if (isdigit((unsigned char)e->d_name[0]))
+            rc = add_children_of_thread(t, pid, (pid_t)atoi(e->d_name));
+    if (d)
+        closedir(d);
+    return rc;
+}
+
+/* One that gets another parent meanwhile may be listed twice. */
+static void sort_uniquely(struct hy_procs *procs)
+{
+    size_t n = 0;
+
+    qsort(procs->list, procs->n, sizeof *procs->list, by_pid);
+    for (size_t i = 0; i < procs->n; i++)
+        if (n == 0 || procs->list[n - 1].pid != procs->list[i].pid)
+            procs->list[n++] = procs->list[i];
+    procs->n = n;
+}
+
+int hy_procs_read_tree(struct hy_procs *procs)
+{
+    struct tree t = {.procs = procs};
+    struct children c = {.each = add_to_tree, .arg = &t};
+    int rc;
+
+    procs->n = 0;
+    rc = pass_thread_children(&c, getpid(), getpid());
+    rc = rc < 0 ? rc : t.rc;
+    for (size_t i = 0; rc == 0 && i < procs->n; i++) { /* the list grows meanwhile */
+        pid_t pid = procs->list[i].pid;
+
+        rc = procs->list[i].threads > 1 ? add_children_of_threads(&t, pid) : add_children_of_thread(&t, pid, pid);
+    }
+    if (rc == 0 && procs->n)
+        sort_uniquely(procs);
+    return rc;
 }
 
 /* "0.20 0.18 0.12 1/80 11206": the last word. */
@@ -341,6 +420,21 @@ uint64_t hy_proc_resident(pid_t pid)
     static const char *const resident[] = {"\nVmRSS:", NULL};
 
     return read_status(pid, resident);
+}
+
+int64_t hy_proc_cpu_ms(pid_t pid)
+{
+    char path[40], text[1024];
+    long long user, system, waited_user, waited_system;
+    long ticks = sysconf(_SC_CLK_TCK);
+    const char *rest;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    rest = read_small(path, text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
+    if (!rest || sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lld %lld %lld %lld", &user, &system,
+                        &waited_user, &waited_system) != 4)
+        return 0;
+    return (user + system + waited_user + waited_system) * 1000 / (ticks > 0 ? ticks : 100);
 }
 
 unsigned long long hy_pid_namespace(void)

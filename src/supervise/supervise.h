@@ -101,6 +101,12 @@ int hy_process_start(struct hy_supervisor *s, const struct hy_process_spec *spec
                      const struct hy_process_events *events, void *arg, struct hy_process **ret, struct hy_err *err);
 /* SIGTERM to it and its descendants, after grace_ms SIGKILL. May be called again. */
 void hy_process_kill(struct hy_process *p, int64_t grace_ms);
+/* What it and its descendants use now. 0, or -ESRCH: it is not running yet, or not any more. */
+struct hy_process_usage {
+    uint64_t memory; /* bytes, as its limit counts them */
+    int64_t cpu_ms; /* so far, of those that are alive and those that they have waited for */
+};
+int hy_process_usage(struct hy_process *p, struct hy_process_usage *ret);
 /* Stops reading the pipe of fd 1 or 2 (the trial then blocks in write), or continues. */
 void hy_process_pause(struct hy_process *p, int fd, int paused);
 

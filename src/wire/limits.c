@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "wire/usage.h"
+
 struct excess {
     char *text;
     size_t size;
@@ -110,6 +112,25 @@ static void check_group(struct excess *e, const Hy__GroupWord *word)
     }
 }
 
+static void check_usage(struct excess *e, const Hy__UsageReport *report)
+{
+    struct hy_usage usage;
+
+    if (!report->usage || hy_usage_read(report->usage, &usage) < 0)
+        exceeded(e, "an invalid series of samples (the limit is %u points)", HY_USAGE_POINTS);
+}
+
+static void check_agent_usage(struct excess *e, const Hy__AgentUsage *usage)
+{
+    size_t n = hy__agent_usage__get_packed_size(usage); /* with fields of newer versions */
+
+    check_count(e, "GPUs", usage->n_gpus, HY_GPU_LIST_LIMIT);
+    for (size_t i = 0; i < usage->n_gpus && !e->found; i++)
+        check_text(e, "a GPU's name", usage->gpus[i]->name, HY_NAME_LIMIT);
+    if (n > HY_AGENT_USAGE_LIMIT)
+        exceeded(e, "the use of a machine in %zu bytes (the limit is %u)", n, HY_AGENT_USAGE_LIMIT);
+}
+
 const char *hy_limits_exceeded(const Hy__Control *m, char *text, size_t size)
 {
     struct excess e = {.text = text, .size = size};
@@ -138,6 +159,12 @@ const char *hy_limits_exceeded(const Hy__Control *m, char *text, size_t size)
         break;
     case HY__CONTROL__BODY_GROUP:
         check_group(&e, m->group);
+        break;
+    case HY__CONTROL__BODY_USAGE:
+        check_usage(&e, m->usage);
+        break;
+    case HY__CONTROL__BODY_AGENT_USAGE:
+        check_agent_usage(&e, m->agent_usage);
         break;
     default:
         break;

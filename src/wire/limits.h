@@ -46,6 +46,7 @@
 #define HY_RESULT_LIMIT (1u << 20)       /* bytes of the JSON file with a trial's result */
 #define HY_VALUES_LIMIT 10000u           /* values in one report or result */
 #define HY_GPU_LIST_LIMIT 64u
+#define HY_AGENT_USAGE_LIMIT (32u << 10) /* bytes of an AgentUsage */
 #define HY_RANK_ADDRESSES_LIMIT 32u      /* at which a rank can be reached ... */
 #define HY_RANK_ADDRESS_LIMIT 64u        /* ... bytes of each, and of its bell */
 

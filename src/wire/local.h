@@ -21,6 +21,8 @@ struct hy_err;
 int hy_local_address(const char *path, struct sockaddr_un *ret, struct hy_err *err);
 
 int hy_local_connect(const char *path, struct hy_err *err); /* a close-on-exec fd */
+/* The same with a time limit for connecting and for each message that is sent; 0: none. */
+int hy_local_connect_within(const char *path, int timeout_ms, struct hy_err *err);
 int hy_local_put(int fd, const uint8_t *bytes, size_t n);
 /* Reads one message into `message` (cleared first); `rest` keeps the bytes read
  * after it. 1, 0 at the end of the stream, -ECONNRESET at its end in the middle

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -50,6 +51,12 @@ static int check_listener(int fd, const char *path, struct hy_err *err)
 
 int hy_local_connect(const char *path, struct hy_err *err)
 {
+    return hy_local_connect_within(path, 0, err);
+}
+
+int hy_local_connect_within(const char *path, int timeout_ms, struct hy_err *err)
+{
+    const struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
     hy_cleanup_close int fd = -1;
     struct sockaddr_un where;
     int rc = hy_local_address(path, &where, err);
@@ -59,6 +66,8 @@ int hy_local_connect(const char *path, struct hy_err *err)
     fd = HY_SYS(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (fd < 0)
         return hy_err_sys(err, -errno, "cannot create a socket");
+    if (timeout_ms && HY_SYS(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit)) < 0)
+        return hy_err_sys(err, -errno, "cannot limit the time of a connection");
     while (HY_SYS(connect(fd, (struct sockaddr *)&where, sizeof where)) < 0)
         if (errno != EINTR)
             return hy_err_sys(err, -errno, "cannot connect to '%s'", path);

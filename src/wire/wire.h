@@ -31,7 +31,9 @@
  *   node.h           a cluster node's connection to its agent
  *   roles.h          which trial of a cluster is which node
  *   proto_memory.h   protobuf-c's allocator, with fault injection
+ *   submission.h     starting a run by a message to the program
  *   standby.h        handing an agent over to the next run
+ *   usage.h          memory, CPU and GPU use of an attempt over time
  */
 #ifndef HY_WIRE_H
 #define HY_WIRE_H
@@ -49,6 +51,8 @@
 #include "wire/node.h"
 #include "wire/proto_memory.h"
 #include "wire/roles.h"
+#include "wire/submission.h"
+#include "wire/usage.h"
 
 struct uv_loop_s; /* libuv's uv_loop_t. Not included: training processes use the rest of this header without libuv. */
 

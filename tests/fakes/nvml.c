@@ -5,6 +5,7 @@
  *     FAKE_NVML_DEVICES=2     how many (default: 0)
  *     FAKE_NVML_SEED=text     makes their UUIDs different from another test's
  *     FAKE_NVML_FAIL=init     init or memory: that call fails; hang: init does not return
+ *     FAKE_NVML_USE=40        percent of each device that is busy, and of its memory that is used (default: 0)
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,13 @@ static int fails(const char *call)
     const char *what = getenv("FAKE_NVML_FAIL");
 
     return what && strcmp(what, call) == 0;
+}
+
+static unsigned percent_used(void)
+{
+    const char *percent = getenv("FAKE_NVML_USE");
+
+    return percent ? (unsigned)atoi(percent) : 0;
 }
 
 int nvmlInit_v2(void)
@@ -64,8 +72,16 @@ int nvmlDeviceGetMemoryInfo(size_t device, unsigned long long *memory)
 {
     (void)device;
     memory[0] = 16 * GIB;
-    memory[1] = memory[2] = 0;
+    memory[2] = 16 * GIB / 100 * percent_used();
+    memory[1] = memory[0] - memory[2];
     return fails("memory") ? 15 : 0;
+}
+
+int nvmlDeviceGetUtilizationRates(size_t device, unsigned *percent)
+{
+    (void)device;
+    percent[0] = percent[1] = percent_used();
+    return 0;
 }
 
 const char *nvmlErrorString(int code)

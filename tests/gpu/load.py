@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trial that uses a GPU, with only the driver's library.
 
-    load.py MEGABYTES SECONDS [fault]
+    load.py MEGABYTES SECONDS [busy|fault]
 
-Allocates memory, runs kernels for a while, and (`fault`) writes to an invalid address.
+Allocates memory, runs kernels for a while (`busy`: without pauses), and (`fault`) writes to an invalid address.
 Each line of its output is JSON. Exit status 3: a CUDA call failed.
 """
 import ctypes
@@ -84,7 +84,10 @@ def main() -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         launch(kernel, memory.value)
-        time.sleep(0.01)
+        if sys.argv[3:] == ["busy"]:
+            call("cuMemsetD8_v2", memory, ctypes.c_ubyte(2), ctypes.c_size_t(megabytes << 20))
+        else:
+            time.sleep(0.01)
     if sys.argv[3:] == ["fault"]:
         launch(kernel, 0)
     emit(done=True)

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that need a real GPU: leases and shares with NVIDIA's own library and MPS.
 
-    tests/gpu/run.py [PROGRAM]        PROGRAM: hopyard (default: the one in PATH)
+    tests/gpu/run.py [PROGRAM [WORD ...]]    PROGRAM: hopyard (default: the one in PATH)
+                                             WORD: only tests with one of these in their names
 
 Needs a machine with at least one unused NVIDIA GPU (Volta or newer), and only Python.
 The last line is `N passed, N failed`.
@@ -22,8 +23,12 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "e2e"))
+from submission import submission, submitted  # noqa: E402
+from ui import Ui  # noqa: E402
+
 LOAD = [sys.executable, str(HERE / "load.py")]
-PROGRAM = sys.argv[1] if len(sys.argv) > 1 else shutil.which("hopyard") or "hopyard"
+PROGRAM = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else shutil.which("hopyard") or "hopyard"
 
 # Waits until $2 trials have arrived at $1.
 MEET = """
@@ -239,7 +244,11 @@ def test_workers_of_a_cluster_have_shares_and_servers_none(p: Place) -> None:
         esac
         meet both 2
         exec "$1" "$2" 1000 1""")
-    out = p.run("--roles", "ps=1,worker=2", "--gpus", 0.1, "--", script, *LOAD, command="train")
+    message = submission([("gpus", 0.1)], [script, *LOAD], command="train", roles=[("ps", 1), ("worker", 2)])
+    answer = subprocess.run([PROGRAM, "driver", "--submit"], input=message, env=p.env, cwd=p.folder,
+                            stdout=subprocess.PIPE)
+    assert submitted(answer.stdout).get("run") == 1, answer
+    out = p.run(1, command="attach")
     server, *workers = p.trials()
     assert [t["state"] for t in (server, *workers)] == ["done"] * 3, out
     outputs = [p.output(t) for t in workers]
@@ -248,13 +257,47 @@ def test_workers_of_a_cluster_have_shares_and_servers_none(p: Place) -> None:
     assert not p.output(server).get("devices"), "a parameter server sees a GPU"
 
 
+class Server:
+    """What tests/e2e/ui.py starts `hopyard ui` with."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def start(self, command: str, *args: object) -> subprocess.Popen[str]:
+        return self.place.start(*args, command=command)
+
+
+def test_use_and_memory_of_a_gpu_are_shown_in_the_page(p: Place) -> None:
+    run = p.start("--gpus", 1, "--", *LOAD, 3000, 14, "busy")
+    ui = Ui(Server(p))
+    try:
+        ui.log_in()
+
+        def gpus() -> list[dict[str, Any]]:
+            runs = ui.get("/api/v1/cluster")["runs"]
+            return [gpu for each in runs for agent in each.get("agents", []) for gpu in agent["gpus"]]
+
+        now = wait_for(lambda: [g for g in gpus() if (g["memory_used"] or 0) >= 3000 << 20 and (g["use"] or 0) > 0.3],
+                       "a busy GPU is shown")
+        print(f"    {now[0]}")
+        out = run.communicate(timeout=60)[0]
+        [attempt] = ui.get("/api/v1/runs/1/trials/1")["attempts"]
+        used = attempt["usage"]
+        most = max(used["gpu_memory"]) >> 20
+        print(f"    {len(used['time_ms'])} points, at most {most} MB, use {max(used['gpu_use'])}")
+        assert 3000 <= most < 9000 and max(used["gpu_use"]) > 0.3, out
+    finally:
+        ui.process.terminate()
+        ui.process.communicate()
+
+
 def main() -> int:
     passed, failed = 0, []
     if not gpu_count():
         print("this machine has no GPU")
         return 1
     for name, test in list(globals().items()):
-        if not name.startswith("test_"):
+        if not name.startswith("test_") or not any(word in name for word in sys.argv[2:] or [name]):
             continue
         started = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="hy-") as folder:

@@ -277,6 +277,54 @@ HY_TEST_WITH(test_failing_driver_means_no_gpus, set_up, tear_down)
     }
 }
 
+/* Measures, and runs the loop until that is over. */
+static void measure(struct bench *b)
+{
+    hy_gpus_measure(b->gpus);
+    hy_gpus_measure(b->gpus); /* no second process */
+    while (uv_loop_alive(&b->loop))
+        uv_run(&b->loop, UV_RUN_ONCE);
+}
+
+HY_TEST_WITH(test_the_use_of_devices_is_measured, set_up, tear_down)
+{
+    struct bench b;
+
+    setenv("FAKE_NVML_USE", "25", 1);
+    setenv("CUDA_VISIBLE_DEVICES", "1", 1);
+    open_bench(&b);
+    assert_false(hy_gpus_device(b.gpus, 0)->is_measured);
+    measure(&b);
+    assert_true(hy_gpus_device(b.gpus, 0)->is_measured);
+    assert_int_equal(hy_gpus_device(b.gpus, 0)->use, 250);
+    assert_in_range(hy_gpus_device(b.gpus, 0)->memory_used, (4ull << 30) - 100, 4ull << 30);
+    setenv("FAKE_NVML_FAIL", "memory", 1); /* the figures are old then */
+    measure(&b);
+    assert_false(hy_gpus_device(b.gpus, 0)->is_measured);
+    assert_int_equal(hy_gpus_count(b.gpus), 1);
+    unsetenv("FAKE_NVML_USE");
+    close_bench(&b);
+}
+
+HY_TEST_WITH(test_a_lease_names_its_devices_when_it_is_held, set_up, tear_down)
+{
+    struct bench b;
+    struct asked first, second;
+
+    open_bench(&b);
+    assert_int_equal(hy_gpu_lease_devices(NULL), 0);
+    get(&b, &first, 1, HY_GPU_SHARES);
+    assert_int_equal(hy_gpu_lease_devices(first.lease), 1);
+    get(&b, &second, 1, HY_GPU_SHARES); /* the driver's choice is taken, the other is free */
+    assert_int_equal(hy_gpu_lease_devices(second.lease), 2);
+    hy_gpu_lease_free(second.lease);
+    get(&b, &second, 3, HY_GPU_SHARES);
+    assert_int_equal(hy_gpu_lease_devices(second.lease), 0); /* it waits */
+    hy_gpu_lease_free(first.lease);
+    hy_gpu_lease_free(second.lease);
+    close_bench(&b);
+}
+
 HY_TEST_WITH(test_lease_sets_the_visible_devices_of_the_trial, set_up, tear_down)
 {
     struct bench b;

@@ -68,7 +68,7 @@ static inline int no_project(void **state)
     (void)state;
     unsetenv("HOPYARD_TEST_FS_TYPE");
     unsetenv("HOPYARD_TEST_STORE_WAIT_MS");
-    unsetenv("XDG_STATE_HOME");
+    setenv("XDG_STATE_HOME", HY_NO_STATE_HOME, 1);
     hy_fault_arm(HY_SEAM_ALLOC, 0);
     hy_fault_arm(HY_SEAM_SYS, 0);
     unsetenv("TMPDIR");

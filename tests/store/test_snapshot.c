@@ -99,6 +99,9 @@ HY_TEST_WITH(test_an_older_store_is_migrated_by_a_writer_and_read_as_it_is_by_a_
     make_format_1(path);
     s = open_store(HY_STORE_READ);
     check_format_1_contents(s);
+    OK(hy_store_check_files(s, &err));
+    run_sql(path, "UPDATE trials SET message = 'other'");
+    FAILS(hy_store_check_files(s, &err), -ESTALE, "was deleted or replaced"); /* it has a copy of what was there */
     hy_store_close(s);
     assert_int_equal(pragma_of(path, "PRAGMA user_version"), 1);
     s = open_store(HY_STORE_WRITE);
@@ -107,7 +110,7 @@ HY_TEST_WITH(test_an_older_store_is_migrated_by_a_writer_and_read_as_it_is_by_a_
     OK(hy_store_commit(s, &err));
     assert_int_equal(counts_of(s, 1).best_trial, 4);
     hy_store_close(s);
-    assert_int_equal(pragma_of(path, "PRAGMA user_version"), 7);
+    assert_int_equal(pragma_of(path, "PRAGMA user_version"), 9);
 }
 
 HY_TEST_WITH(test_an_older_store_with_a_live_driver_is_not_migrated, new_project, no_project)
@@ -141,8 +144,8 @@ HY_TEST_WITH(test_newer_foreign_and_damaged_stores_are_rejected_unchanged, new_p
     int64_t run;
 
     hy_store_close(store_with_run(true, &run));
-    run_sql(path, "PRAGMA user_version = 9");
-    check_refused(-EPROTO, "was written by a newer hopyard (format 9; this one supports 7): upgrade hopyard");
+    run_sql(path, "PRAGMA user_version = 99");
+    check_refused(-EPROTO, "was written by a newer hopyard (format 99; this one supports 9): upgrade hopyard");
     run_sql(path, "PRAGMA user_version = 2; PRAGMA application_id = 5");
     check_refused(-EBADMSG, "is a database of another program");
     hy_remove_tree(in_project(".hopyard"));
@@ -359,7 +362,7 @@ HY_TEST_WITH(test_a_hostile_snapshot_is_rejected_and_changes_nothing, new_projec
         check_import_refused(other, in_project("bad.db"), -EBADMSG, "bad.db");
     }
     OK(hy_store_snapshot(s, run, in_project("bad.db"), NULL, 0, &err));
-    run_sql(in_project("bad.db"), "PRAGMA user_version = 9");
+    run_sql(in_project("bad.db"), "PRAGMA user_version = 99");
     check_import_refused(other, in_project("bad.db"), -EPROTO, "was written by a newer hopyard");
     put_file(in_project("bad.db"), "", 0);
     check_import_refused(other, in_project("bad.db"), -EBADMSG, "was not written by hopyard");

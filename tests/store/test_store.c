@@ -147,6 +147,58 @@ HY_TEST_WITH(test_states_have_names, new_project, no_project)
     assert_string_equal(hy_trial_state_name((enum hy_trial_state) - 1), "unknown");
 }
 
+/* ---- labels ---------------------------------------------------------------------- */
+
+static int count_labels(void *arg, const struct hy_label_row *row)
+{
+    if (row->trial == 1) {
+        assert_string_equal(row->tags, "[\"odd\"]");
+        assert_null(row->note);
+    }
+    ++*(int *)arg;
+    return 0;
+}
+
+static int has_label(void *arg, const struct hy_run_row *r, const struct hy_run_counts *counts)
+{
+    (void)arg;
+    (void)counts;
+    assert_string_equal(r->name, "other");
+    assert_string_equal(r->tags, "[\"a\"]");
+    assert_string_equal(r->note, "second");
+    return 0;
+}
+
+HY_TEST_WITH(test_labels_are_replaced_and_removed_with_their_run, new_project, no_project)
+{
+    struct hy_store *s = open_store(HY_STORE_WRITE);
+    struct hy_trial_row trial = {.number = 1, .params = "{}", .dir = "x"};
+    int64_t id = 0;
+    int count = 0;
+    char *dir = NULL;
+
+    OK(hy_store_run_add(s, &full_run, &id, &err));
+    OK(hy_store_trial_add(s, id, &trial, &dir, &err));
+    free(dir);
+    OK(hy_store_label_set(s, id, &(struct hy_label_row){.tags = "[]", .note = "second"}, &err));
+    OK(hy_store_label_set(s, id, &(struct hy_label_row){.tags = "[\"a\"]"}, &err)); /* the note stays */
+    OK(hy_store_label_set(s, id, &(struct hy_label_row){.trial = 1, .tags = "[\"odd\"]", .note = "x"}, &err));
+    OK(hy_store_label_set(s, id, &(struct hy_label_row){.trial = 1, .note = ""}, &err)); /* it is removed */
+    assert_int_equal(hy_store_label_set(s, id, &(struct hy_label_row){.trial = 2}, &err), -ENOENT);
+    assert_int_equal(hy_store_label_set(s, id + 1, &(struct hy_label_row){.trial = 0}, &err), -ENOENT);
+    assert_int_equal(hy_store_run_rename(s, id + 1, "x", &err), -ENOENT);
+    OK(hy_store_run_rename(s, id, "other", &err));
+    OK(hy_store_commit(s, &err));
+    OK(hy_store_run_each(s, id, has_label, NULL, &err));
+    OK(hy_store_label_each(s, id, count_labels, &count, &err));
+    assert_int_equal(count, 2);
+    OK(hy_store_run_remove(s, id, &err));
+    OK(hy_store_label_each(s, id, count_labels, &count, &err));
+    assert_int_equal(count, 2);
+    OK(hy_store_commit(s, &err));
+    hy_store_close(s);
+}
+
 /* ---- trials ---------------------------------------------------------------------- */
 
 static int same_trial(void *arg, const struct hy_trial_row *t)
@@ -313,6 +365,162 @@ HY_TEST_WITH(test_trials_are_listed_in_order_and_in_pages, new_project, no_proje
             check_order(s, run, HY_TRIALS_BY_VALUE, offset, limit, want);
         }
     hy_store_close(s);
+}
+
+static void check_page(struct hy_store *s, int64_t run, struct hy_trial_page page, const char *want)
+{
+    struct numbers all = {0};
+    char text[64] = "";
+    int64_t count = 0;
+
+    page.limit = page.limit ? page.limit : 10;
+    OK(hy_store_trial_page(s, run, &page, take_number, &all, &count, &err));
+    for (int i = 0; i < all.n; i++)
+        text[i] = (char)('0' + all.got[i]);
+    assert_string_equal(text, want);
+    assert_int_equal(count, page.state == HY_TRIAL_FAILED ? 1 : page.state == HY_TRIAL_RUNNING ? 2 : 7);
+}
+
+static struct hy_store *store_with_params(int64_t *ret_run)
+{
+    static const char *const params[] = {"{\"lr\":0.1,\"act\":\"relu\"}",
+                                         "{\"lr\":1e-3,\"act\":\"Tanh\"}",
+                                         "{\"lr\":20,\"act\":[1]}",
+                                         "{\"lr\":null}",
+                                         "not JSON",
+                                         "{\"lr\":\"text\"}",
+                                         "{\"lr\":0.1}"};
+    struct hy_store *s = store_with_run(true, ret_run);
+
+    for (int64_t i = 1; i <= 7; i++) {
+        char dir[32];
+        struct hy_trial_row t = {.number = i, .params = params[i - 1], .dir = dir, .started = 10 - i, .asked_seq = i};
+
+        snprintf(dir, sizeof dir, "d%lld", (long long)i);
+        OK(hy_store_trial_add(s, *ret_run, &t, NULL, &err));
+    }
+    for (int64_t i = 1; i <= 5; i++)
+        OK(end_trial(s, *ret_run, i, i == 4 ? HY_TRIAL_FAILED : HY_TRIAL_DONE, (double)(i * i % 7)));
+    OK(hy_store_commit(s, &err));
+    return s;
+}
+
+HY_TEST_WITH(test_a_page_of_trials_has_any_order, new_project, no_project)
+{
+    int64_t run;
+    struct hy_store *s = store_with_params(&run);
+    struct hy_trial_page lr = {.key = HY_TRIAL_PARAM, .param = "lr"};
+
+    check_page(s, run, (struct hy_trial_page){.key = HY_TRIAL_NUMBER}, "1234567");
+    check_page(s, run, (struct hy_trial_page){.key = HY_TRIAL_NUMBER, .descending = true, .offset = 1, .limit = 2},
+               "65");
+    check_page(s, run, (struct hy_trial_page){.offset = INT64_MAX, .limit = INT64_MAX}, "");
+    check_page(s, run, (struct hy_trial_page){.key = HY_TRIAL_VALUE}, "2531467"); /* 4, 4, 2, 1, and those without */
+    check_page(s, run, (struct hy_trial_page){.key = HY_TRIAL_VALUE, .descending = true}, "1325467");
+    check_page(s, run, (struct hy_trial_page){.key = HY_TRIAL_STATE}, "6712354");
+    check_page(s, run, (struct hy_trial_page){.key = HY_TRIAL_TIME, .limit = 5}, "12345"); /* the others run */
+    check_page(s, run, lr, "2173645"); /* numbers, texts, none */
+    lr.descending = true;
+    check_page(s, run, lr, "3172645");
+    lr.state = HY_TRIAL_RUNNING;
+    check_page(s, run, lr, "76");
+    check_page(s, run, (struct hy_trial_page){.state = HY_TRIAL_FAILED}, "4");
+    lr = (struct hy_trial_page){.key = HY_TRIAL_PARAM, .param = "a\"b", .limit = 1};
+    FAILS(hy_store_trial_page(s, run, &lr, take_number, NULL, &(int64_t){0}, &err), -EINVAL, "cannot sort by");
+    hy_store_close(s);
+}
+
+static void check_changed(struct hy_store *s, int64_t run, int64_t after, const char *want)
+{
+    struct numbers all = {0};
+    char text[64] = "";
+
+    OK(hy_store_changed_each(s, run, after, take_number, &all, &err));
+    for (int i = 0; i < all.n; i++)
+        text[i] = (char)('0' + all.got[i]);
+    assert_string_equal(text, want);
+}
+
+HY_TEST_WITH(test_what_changed_are_later_ends_and_running_trials, new_project, no_project)
+{
+    int64_t run;
+    struct hy_store *s = store_with_params(&run);
+
+    check_changed(s, run, 0, "1234576");
+    check_changed(s, run, 7, "4576"); /* trial 3 has ended at 7 */
+    check_changed(s, run, 11, "76");
+    OK(end_trial(s, run, 4, HY_TRIAL_RUNNING, 0)); /* it runs again */
+    check_changed(s, run, 11, "764");
+    OK(end_trial(s, run, 7, HY_TRIAL_STOPPED, 0));
+    check_changed(s, run, 11, "764");
+    check_changed(s, run, 15, "64");
+    hy_store_close(s);
+}
+
+static int take_step(void *arg, const struct hy_metric_row *m)
+{
+    char *text = arg;
+
+    snprintf(text + strlen(text), 8, "%lld ", (long long)m->step);
+    return 0;
+}
+
+static int take_metric_name(void *arg, const char *name)
+{
+    strcat(strcat(arg, name), " ");
+    return 0;
+}
+
+HY_TEST_WITH(test_thinned_metrics_keep_the_first_and_the_last, new_project, no_project)
+{
+    static const struct {
+        int64_t points;
+        const char *want;
+    } cases[] = {{100, "0 1 2 3 4 5 6 7 8 9 10 "},
+                 {11, "0 1 2 3 4 5 6 7 8 9 10 "},
+                 {10, "0 2 4 6 8 10 "},
+                 {4, "0 3 6 9 10 "},
+                 {1, "0 10 "},
+                 {0, "0 10 "}};
+    int64_t run;
+    struct hy_store *s = store_with_params(&run);
+    char text[100] = "";
+
+    for (int64_t i = 0; i <= 10; i++) {
+        OK(hy_store_metric_add(s, run, &(struct hy_metric_row){1, 1, i, "loss", 1, 5}, &err));
+        OK(hy_store_metric_add(s, run, &(struct hy_metric_row){1, 1, i, "acc", 1, 5}, &err));
+        OK(hy_store_metric_add(s, run, &(struct hy_metric_row){2, 1, i, "other", 1, 5}, &err));
+    }
+    OK(hy_store_metric_names(s, run, 1, take_metric_name, text, &err));
+    assert_string_equal(text, "loss acc ");
+    for (size_t i = 0; i < HY_COUNT(cases); i++) {
+        text[0] = '\0';
+        OK(hy_store_metric_thinned(s, run, 1, "acc", cases[i].points, take_step, text, &err));
+        assert_string_equal(text, cases[i].want);
+    }
+    text[0] = '\0';
+    OK(hy_store_metric_thinned(s, run, 3, "acc", 5, take_step, text, &err));
+    assert_string_equal(text, "");
+    hy_store_close(s);
+}
+
+HY_TEST_WITH(test_a_reader_is_stale_only_when_its_files_are_replaced, new_project, no_project)
+{
+    int64_t run;
+    struct hy_store *s = store_with_run(true, &run), *reader;
+
+    hy_store_close(s); /* the last one removes the -wal file, and the reader makes a new one */
+    reader = open_store(HY_STORE_READ);
+    OK(hy_store_check_files(reader, &err));
+    s = open_store(HY_STORE_WRITE);
+    OK(add_trial(s, run, 1));
+    OK(hy_store_commit(s, &err));
+    hy_store_close(s);
+    OK(hy_store_check_files(reader, &err));
+    assert_int_equal(counts_of(reader, run).running, 1);
+    assert_int_equal(rename(in_project(".hopyard/store.db"), in_project(".hopyard/away.db")), 0);
+    FAILS(hy_store_check_files(reader, &err), -ESTALE, "was deleted or replaced");
+    hy_store_close(reader);
 }
 
 static int take_replay(void *arg, const struct hy_trial_row *t, int told)

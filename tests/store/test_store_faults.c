@@ -339,6 +339,35 @@ static int call_ended_each(struct caller *c)
     return hy_store_ended_each(c->s, c->run, 0, INT64_MAX, 10, count_trial, &(int){0}, &err);
 }
 
+static int call_trial_page(struct caller *c)
+{
+    struct hy_trial_page page = {.key = HY_TRIAL_PARAM, .param = "x", .limit = 2};
+
+    return hy_store_trial_page(c->s, c->run, &page, count_trial, &(int){0}, &(int64_t){0}, &err);
+}
+
+static int call_changed_each(struct caller *c)
+{
+    return hy_store_changed_each(c->s, c->run, 0, count_trial, &(int){0}, &err);
+}
+
+static int call_metric_thinned(struct caller *c)
+{
+    return hy_store_metric_thinned(c->s, c->run, 1, "acc", 1, count_metric, &(int){0}, &err);
+}
+
+static int count_name(void *arg, const char *name)
+{
+    (void)name;
+    ++*(int *)arg;
+    return 0;
+}
+
+static int call_metric_names(struct caller *c)
+{
+    return hy_store_metric_names(c->s, c->run, 1, count_name, &(int){0}, &err);
+}
+
 static int call_attempt_each(struct caller *c)
 {
     return hy_store_attempt_each(c->s, c->run, 1, count_attempt, &(int){0}, &err);
@@ -412,7 +441,7 @@ HY_TEST_WITH(test_each_call_survives_every_fault_and_works_again, new_project_in
         call_note_each,    call_note_newest,     call_run_find,      call_run_find_other, call_run_each,
         call_trial_each,   call_trials_by_value, call_replay,        call_ended_newest,   call_ended_each,
         call_attempt_each, call_metric_each,     call_backup,        call_count_backups,  call_remove_backup,
-        call_check_files};
+        call_check_files,  call_trial_page,      call_changed_each,  call_metric_thinned, call_metric_names};
     struct caller c = {.s = open_store(HY_STORE_WRITE), .last = 100};
 
     OK(add_run(c.s, "n", 1, true, &c.run));

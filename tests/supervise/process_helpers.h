@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -285,6 +286,26 @@ static int help_vfork(char **args)
     return 0;
 }
 
+static void *fork_and_stay(void *unused)
+{
+    (void)unused;
+    if (fork() == 0)
+        for (;;)
+            ;
+    stay();
+}
+
+/* A child of a thread that is not the first one uses a CPU. */
+static int help_child_of_thread(char **args)
+{
+    pthread_t thread;
+
+    (void)args;
+    if (pthread_create(&thread, NULL, fork_and_stay, NULL) != 0)
+        return 1;
+    stay();
+}
+
 static const struct {
     const char *name;
     int (*run)(char **args);
@@ -304,6 +325,7 @@ static const struct {
     {"memory-storm", help_memory_storm},
     {"vfork", help_vfork},
     {"mayflies", help_mayflies},
+    {"child-of-thread", help_child_of_thread},
 };
 
 static int run_helper(char **args)

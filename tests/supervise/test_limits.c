@@ -341,6 +341,77 @@ static int count_trial_cgroups(const struct hy_supervisor *s)
     return n;
 }
 
+/* Runs the loop until its memory is in this range. */
+static void run_to_memory(struct trial *t, uint64_t least, uint64_t most)
+{
+    struct hy_process_usage now = {0};
+
+    while (hy_process_usage(t->p, &now) < 0 || now.memory < least || now.memory > most) {
+        assert_false(t->ended);
+        uv_run(&t->bench->loop, UV_RUN_NOWAIT);
+    }
+}
+
+BOTH(test_memory_in_use_counts_pages_of_several_processes_once)
+{
+    struct bench *b = *state;
+    static const uint64_t limits[] = {0, 1024 * MB};
+
+    for (size_t i = 0; i < 2; i++) {
+        struct trial t;
+
+        START(b, &t, limits[i], HELPER("memory-forked", "100"));
+        run_to_text(&t, "ready", 1);
+        run_to_memory(&t, 100 * MB, 150 * MB); /* five processes have these pages */
+        hy_process_kill(t.p, 0);
+        run_to_end(&t);
+    }
+}
+
+static void expect_cpu_time(struct trial *t)
+{
+    struct hy_process_usage now = {0};
+
+    while (hy_process_usage(t->p, &now) < 0 || now.cpu_ms < 50)
+        uv_run(&t->bench->loop, UV_RUN_NOWAIT);
+    hy_process_kill(t->p, 0);
+    while (!t->ended && hy_process_usage(t->p, &now) == 0) /* it is freed after its end */
+        uv_run(&t->bench->loop, UV_RUN_NOWAIT);
+    run_to_end(t);
+    assert_true(t->end.outcome == HY_PROCESS_KILLED);
+}
+
+HY_TEST_WITH(test_cpu_time_in_use_counts_descendants, set_up, tear_down)
+{
+    struct trial t;
+
+    START(*state, &t, 0, "sh", "-c", "(while :; do :; done) & wait");
+    expect_cpu_time(&t);
+    START(*state, &t, 0, HELPER("child-of-thread"));
+    expect_cpu_time(&t);
+    START(*state, &t, 0, "sh", "-c", "sh -c '(while :; do :; done) &'; sleep 1000"); /* its parent has died */
+    expect_cpu_time(&t);
+}
+
+/* It costs as much as the trial has processes, not as much as the machine has. */
+HY_TEST_WITH(test_measuring_a_trial_reads_no_other_processes, set_up, tear_down)
+{
+    struct bench *b = *state;
+    struct hy_process_usage now;
+    struct trial t;
+
+    START(b, &t, 0, HELPER("stay"));
+    run_to_text(&t, "pid ", 1);
+    b->s->snapshot_at = -1;
+    assert_int_equal(hy_process_usage(t.p, &now), 0);
+    assert_int_equal(b->s->snapshot.n, 1);
+    assert_ptr_equal(b->s->snapshot.list[0].owner, t.p);
+    assert_int_equal(hy_descendants_find_recent(b->s), 0); /* the list for limits and signals has all */
+    assert_non_null(hy_procs_find(&b->s->snapshot, getppid()));
+    hy_process_kill(t.p, 0);
+    run_to_end(&t);
+}
+
 HY_TEST_WITH(test_cgroups_are_made_and_removed, set_up, tear_down)
 {
     struct bench *b = *state;

@@ -365,6 +365,57 @@ static void stale_flood(struct state *s, Hy__Control *m)
     ended_of(s, m)->trial = 1000000 + s->turn;
 }
 
+static Hy__Usage *usage_of(struct state *s, Hy__Control *m, size_t n)
+{
+    static Hy__UsageReport r;
+    static Hy__Usage u;
+    static int64_t list[HY_USAGE_POINTS + 1];
+
+    for (size_t i = 0; i < HY_COUNT(list); i++)
+        list[i] = 1;
+    hy__usage__init(&u);
+    hy__usage_report__init(&r);
+    u.time_ms = u.memory = u.cpu_ms = list;
+    u.n_time_ms = u.n_memory = u.n_cpu_ms = n;
+    r.trial = s->trial;
+    r.attempt = s->attempt;
+    r.usage = &u;
+    m->body_case = HY__CONTROL__BODY_USAGE;
+    m->usage = &r;
+    return &u;
+}
+
+static void usage_many(struct state *s, Hy__Control *m)
+{
+    usage_of(s, m, HY_USAGE_POINTS + 1);
+}
+
+static void usage_uneven(struct state *s, Hy__Control *m)
+{
+    usage_of(s, m, HY_USAGE_POINTS)->n_cpu_ms--;
+}
+
+static void usage_of_machine(struct state *s, Hy__Control *m)
+{
+    static Hy__AgentUsage usage;
+    static Hy__AgentUsage__Gpu gpu, *gpus[] = {&gpu};
+
+    hy__agent_usage__init(&usage);
+    hy__agent_usage__gpu__init(&gpu);
+    gpu.name = s->text;
+    usage.gpus = gpus;
+    usage.n_gpus = 1;
+    m->body_case = HY__CONTROL__BODY_AGENT_USAGE;
+    m->agent_usage = &usage;
+}
+
+/* Of trials that it does not have. */
+static void usage_flood(struct state *s, Hy__Control *m)
+{
+    usage_of(s, m, 1);
+    m->usage->trial = s->turn % 2 ? 1000000 + s->turn : s->trial + 1;
+}
+
 static const struct attack attacks[] = {
     {"offset-end", offset_end, 1, false, false},
     {"offset-beyond", offset_beyond, 1, false, false},
@@ -393,10 +444,14 @@ static const struct attack attacks[] = {
     {"bye-long", bye_long, 1, false, false},
     {"word-long", word_long, 1, false, false},
     {"join-long", join_long, 1, false, false},
+    {"usage-many", usage_many, 1, false, false},
+    {"usage-uneven", usage_uneven, 1, false, false},
+    {"usage-of-machine", usage_of_machine, 1, false, false},
     {"unreadable", NULL, 1, false, false},
     {"notes-flood", notes_flood, FLOOD, false, true},
     {"words-flood", words_flood, FLOOD, false, true},
     {"stale-flood", stale_flood, FLOOD, false, true},
+    {"usage-flood", usage_flood, FLOOD, false, true},
 };
 
 /* ---- sending ----------------------------------------------------------------------------- */
