@@ -7,6 +7,7 @@
  * line shows what this part returns; nothing here prints or prompts.
  *
  *   this header        starting a driver; messages to and from it
+ *   removal.h          removing runs and their files
  *   runs.h             projects and their runs, as the store has them
  *   history.h          trials and notes that are new since the last read
  *   log_tail.h         a log file that grows
@@ -23,6 +24,7 @@
 #include "client/history.h"
 #include "client/log_tail.h"
 #include "client/provenance.h"
+#include "client/removal.h"
 #include "client/runs.h"
 #include "client/spec_fields.h"
 #include "hopyard.pb-c.h"
@@ -58,7 +60,10 @@ int hy_driver_resume(const char *project, int64_t run, const char *address, stru
 
 /* Connects to the run's driver. An fd, or -Exxx with a message. */
 int hy_client_connect(struct hy_store *s, int64_t run, struct hy_err *err);
+/* The same, but not for longer than that: a driver that does not run may have too many connections to accept. */
+int hy_client_connect_within(struct hy_store *s, int64_t run, int timeout_ms, struct hy_err *err);
 /* 0 or -Exxx. */
+int hy_client_ask_status(int fd);
 int hy_client_watch(int fd, bool trials);
 int hy_client_stop(int fd, bool feed); /* the whole run, or only its feed */
 int hy_client_announce(int fd, const char *tensorboard);

@@ -19,6 +19,13 @@ int hy_client_connect(struct hy_store *s, int64_t run, struct hy_err *err)
     return path ? hy_local_connect(path, err) : err->code;
 }
 
+int hy_client_connect_within(struct hy_store *s, int64_t run, int timeout_ms, struct hy_err *err)
+{
+    hy_cleanup_free char *path = hy_driver_socket(hy_store_dir_path(s), run, err);
+
+    return path ? hy_local_connect_within(path, timeout_ms, err) : err->code;
+}
+
 static int put(int fd, const Hy__ClientRequest *request)
 {
     uint8_t bytes[2048]; /* the longest field is an error message */
@@ -35,6 +42,16 @@ int hy_client_watch(int fd, bool trials)
     watch.trials = trials;
     request.body_case = HY__CLIENT_REQUEST__BODY_WATCH;
     request.watch = &watch;
+    return put(fd, &request);
+}
+
+int hy_client_ask_status(int fd)
+{
+    Hy__ClientRequest request = HY__CLIENT_REQUEST__INIT;
+    Hy__AskStatus status = HY__ASK_STATUS__INIT;
+
+    request.body_case = HY__CLIENT_REQUEST__BODY_STATUS;
+    request.status = &status;
     return put(fd, &request);
 }
 

@@ -213,6 +213,21 @@ static char *parse_status(const char *text)
     return hy_asprintf("%.*s%s", n, commit, is_dirty ? "-dirty" : "");
 }
 
+/* To start git only to learn that there is no repository takes milliseconds. */
+static bool may_have_repository(const char *cwd)
+{
+    hy_cleanup_free char *path = hy_asprintf("%s/.git", cwd);
+
+    if (!path || getenv("GIT_DIR"))
+        return true;
+    for (char *end = path + strlen(cwd); end; end = memrchr(path, '/', (size_t)(end - path))) {
+        strcpy(end, "/.git"); /* what is above it is shorter */
+        if (access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR))
+            return true;
+    }
+    return false;
+}
+
 char *hy_git_commit(const char *cwd, int64_t deadline)
 {
     char *argv[] = {(char *)"git",
@@ -227,6 +242,8 @@ char *hy_git_commit(const char *cwd, int64_t deadline)
     int rc;
 
     hy_buf_init(&text, LINE_MAX_BYTES);
+    if (!may_have_repository(cwd))
+        return NULL;
     rc = output_of(argv, cwd, deadline, &text);
     if (rc == -ETIMEDOUT)
         return commit_at_least(cwd);

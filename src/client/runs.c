@@ -83,6 +83,10 @@ static int copy_run(void *arg, const struct hy_run_row *row, const struct hy_run
     own(&r->row.versions, &rc);
     own(&r->row.git, &rc);
     own(&r->row.message, &rc);
+    own(&r->row.kind, &rc);
+    own(&r->row.engine, &rc);
+    own(&r->row.tags, &rc);
+    own(&r->row.note, &rc);
     if (row->spec)
         r->spec = hy__run_spec__unpack(&hy_proto_memory, row->spec_len, row->spec);
     r->row.spec = NULL;
@@ -91,8 +95,8 @@ static int copy_run(void *arg, const struct hy_run_row *row, const struct hy_run
 
 void hy_run_info_done(struct hy_run_info *r)
 {
-    const char *texts[] = {r->row.name,   r->row.app_id,   r->row.logdir, r->row.command,
-                           r->row.metric, r->row.versions, r->row.git,    r->row.message};
+    const char *texts[] = {r->row.name, r->row.app_id,  r->row.logdir, r->row.command, r->row.metric, r->row.versions,
+                           r->row.git,  r->row.message, r->row.kind,   r->row.engine,  r->row.tags,   r->row.note};
 
     for (size_t i = 0; i < HY_COUNT(texts); i++)
         free((void *)texts[i]);

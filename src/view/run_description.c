@@ -97,6 +97,20 @@ static json_t *parsed(const char *json)
     return value ? value : hy_json_text(json);
 }
 
+/* The list of texts, whatever an imported file has in its place. */
+json_t *hy_json_tags(const char *json)
+{
+    json_t *all = json ? hy_json_parse(json, 0) : NULL, *tag;
+    size_t i;
+
+    if (!json_is_array(all)) {
+        json_decref(all);
+        return json_array();
+    }
+    json_array_foreach(all, i, tag) if (!json_is_string(tag)) json_array_remove(all, i--);
+    return all;
+}
+
 static json_t *time_of(int64_t wall_ms)
 {
     char text[40];
@@ -132,6 +146,10 @@ json_t *hy_json_run(const struct hy_run_row *row, const struct hy_run_counts *co
     rc |= hy_json_set(o, "state", hy_json_text(hy_run_state_text(row, alive)));
     rc |= hy_json_set(o, "message", hy_json_text(row->message));
     rc |= hy_json_set(o, "command", parsed(row->command));
+    rc |= hy_json_set(o, "kind", hy_json_text(row->kind));
+    rc |= hy_json_set(o, "engine", hy_json_text(row->engine));
+    rc |= hy_json_set(o, "tags", hy_json_tags(row->tags));
+    rc |= hy_json_set(o, "note", hy_json_text(row->note));
     rc |= hy_json_set(o, "ranks", row->ranks ? json_integer(row->ranks) : json_null());
     rc |= hy_json_set(o, "metric", hy_json_text(row->metric));
     rc |= hy_json_set(o, "maximize", json_boolean(row->maximize));

@@ -17,6 +17,8 @@ char *hy_format_age(int64_t wall_ms, int64_t now_ms, char *out, size_t size);
 /* "2026-11-15 04:30:12", local time; returns `out`. */
 char *hy_format_time(int64_t wall_ms, char *out, size_t size);
 
+/* The tags of a label (store.h) as an array. NULL when out of memory. */
+json_t *hy_json_tags(const char *json);
 /* The store's row of a run, without its trials. `logdir`: as shown to the user, the HDFS URL for a project on HDFS.
  * `socket`: of its driver; NULL: it has none. NULL when out of memory. */
 json_t *hy_json_run(const struct hy_run_row *row, const struct hy_run_counts *counts, bool alive, const char *logdir,

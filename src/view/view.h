@@ -13,6 +13,8 @@
  *   run_lines.h         a run line by line: for pipes (text) and programs (JSON)
  *   run_text.h          the phrases that these share
  *   run_description.h   a run as the store has it, for `ls`, `show` and `best`
+ *   trial_columns_json.h  trials as columns, and the importance of hyperparameters
+ *   plot.h              plots for a terminal
  *   log_format.h        the output of trials
  */
 #ifndef HY_VIEW_VIEW_H
@@ -22,10 +24,12 @@
 #include "view/live_view.h"
 #include "view/log_format.h"
 #include "view/out.h"
+#include "view/plot.h"
 #include "view/run_description.h"
 #include "view/run_lines.h"
 #include "view/run_text.h"
 #include "view/text_table.h"
+#include "view/trial_columns_json.h"
 #include "view/trial_table.h"
 
 #endif

@@ -13,7 +13,7 @@
 #include "cli/cli.h"
 #include "client/history.h"
 #include "view/json_values.h"
-#include "cli/manage.h"
+#include "client/client.h"
 
 /* Runs the program; returns its standard output and error, to be freed. */
 static char *say(struct project_fixture *y, int status, char **words)
