@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "web/server.h"
+
 static const struct hy_asset *find(const char *name)
 {
     for (const struct hy_asset *a = hy_assets; a->name; a++)
@@ -29,13 +31,28 @@ static void reply(struct hy_exchange *x, const struct hy_asset *a)
         x->status = 500;
 }
 
+/* The page is at any depth of the address (runs/7/trials/3): its links are relative to <base>. */
+static int append_page(struct hy_exchange *x, const struct hy_asset *a)
+{
+    static const char mark[] = "<base href=\"/";
+    const unsigned char *base = memmem(a->bytes, a->size, mark, sizeof mark - 1);
+    size_t n = base ? (size_t)(base - a->bytes) + sizeof mark - 2 : a->size;
+    int rc = hy_buf_append(&x->reply, a->bytes, n);
+
+    if (rc == 0 && base)
+        rc = hy_buf_append_str(&x->reply, x->web->base); /* its letters need no escape in HTML */
+    return rc == 0 && base ? hy_buf_append(&x->reply, a->bytes + n + 1, a->size - n - 1) : rc;
+}
+
 void hy_assets_page(struct hy_exchange *x)
 {
     const struct hy_asset *a = find("index.html");
 
-    if (a)
-        reply(x, a);
-    else
+    if (a) {
+        hy_reply_bytes(x, 200, a->type, "", 0);
+        if (append_page(x, a) < 0)
+            hy_reply_error(x, 503, "out of memory");
+    } else
         hy_reply_error(x, 501, "this hopyard was built without the page (its build found no Node.js); /api/v1 works");
 }
 

@@ -7,16 +7,21 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "web/exchange.h"
 #include "web/server.h"
 #include "web/site.h"
+#include "web/stream.h"
 
-#define HEAD_TIMEOUT_MS 10000 /* from the first byte of a request to the end of its head */
+#define HEAD_TIMEOUT_MS 10000 /* from the first byte of a request to the end of its head; for the handshake of TLS */
 #define IDLE_TIMEOUT_MS 90000 /* between requests */
 #define STALL_TIMEOUT_MS 30000 /* without progress in the middle of a message */
-#define READ_CHUNK 65536
+#define BODY_BYTES_MIN (64u << 10) /* progress of a body: a byte now and then would hold its memory for years */
+#define READ_CHUNK HY_STREAM_ROOM
 #define IN_MAX (HY_HTTP_HEAD_MAX + READ_CHUNK)
 #define SOURCE_CHUNK (256u << 10)
+#define SMALL_BODY (64u << 10)
+#define BODIES_MAX (32u << 20) /* bytes of all other bodies together: pieces of uploads */
 
 enum state {
     IDLE,    /* waits for the first byte of a request */
@@ -31,16 +36,20 @@ enum state {
 struct connection {
     struct hy_list link;
     struct hy_web *web;
-    uv_tcp_t tcp;
+    struct hy_stream *stream; /* NULL: the proxy has it */
     uv_timer_t timer;
     int handles;
     enum state state;
     bool is_reading, is_closing, is_working;
     bool is_last; /* no request follows the reply */
+    bool is_for_apps;
     struct hy_exchange x;
     struct hy_buf in, out;
     uv_work_t work;
     uv_write_t write;
+    uv_shutdown_t shutdown;
+    uint64_t counted_body; /* its part of connections.body_bytes */
+    size_t body_goal;      /* the length at which the rest of the body gets more time */
     int produced; /* the result of the source's read */
 };
 
@@ -50,10 +59,31 @@ static void produce(struct connection *c);
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
+/* False: all bodies together would take too much memory. */
+static bool count_body(struct connection *c)
+{
+    const uint64_t n = c->x.request.body_size;
+
+    if (n <= SMALL_BODY)
+        return true;
+    if (n > BODIES_MAX - c->web->connections.body_bytes)
+        return false;
+    c->web->connections.body_bytes += n;
+    c->counted_body = n;
+    return true;
+}
+
+static void uncount_body(struct connection *c)
+{
+    c->web->connections.body_bytes -= c->counted_body;
+    c->counted_body = 0;
+}
+
 static void free_when_unused(struct connection *c)
 {
     if (c->handles || c->is_working)
         return;
+    uncount_body(c);
     hy_exchange_done(&c->x);
     hy_buf_done(&c->in);
     hy_buf_done(&c->out);
@@ -75,7 +105,8 @@ static void disconnect(struct connection *c)
     c->is_closing = true;
     hy_list_remove(&c->link);
     c->web->connections.count--;
-    uv_close((uv_handle_t *)&c->tcp, on_closed);
+    if (c->stream)
+        hy_stream_close(hy_take(c->stream), on_closed);
     uv_close((uv_handle_t *)&c->timer, on_closed);
 }
 
@@ -118,10 +149,26 @@ static int append_head(struct connection *c)
     if (rc == 0 && c->is_last)
         rc = hy_http_add(b, "Connection", "close");
     if (rc == 0)
-        rc = hy_site_add_policy(x, b);
+        rc = x->is_for_apps ? hy_apps_add_policy(x, b) : hy_site_add_policy(x, b);
     if (rc == 0)
         rc = hy_buf_append(b, hy_buf_bytes(&x->fields), x->fields.len);
     return rc == 0 ? hy_http_end(b) : rc;
+}
+
+static void on_shut(uv_shutdown_t *s, int status)
+{
+    (void)status;
+    disconnect(s->data);
+}
+
+/* Disconnects a client that has received all. */
+static void finish(struct connection *c)
+{
+    c->shutdown.data = c;
+    if (hy_stream_shutdown(c->stream, &c->shutdown, on_shut) < 0)
+        disconnect(c);
+    else
+        set_timeout(c, STALL_TIMEOUT_MS);
 }
 
 static void on_sent(uv_write_t *w, int status)
@@ -137,7 +184,7 @@ static void on_sent(uv_write_t *w, int status)
     else if (c->x.source)
         produce(c);
     else if (c->is_last)
-        disconnect(c);
+        finish(c);
     else
         next_request(c);
 }
@@ -153,7 +200,7 @@ static void send_part(struct connection *c)
 
     c->state = SEND;
     c->write.data = c;
-    if (uv_write(&c->write, (uv_stream_t *)&c->tcp, parts + !has_head, has_head && c->x.reply.len ? 2 : 1, on_sent) < 0)
+    if (hy_stream_write(c->stream, &c->write, parts + !has_head, has_head && c->x.reply.len ? 2 : 1, on_sent) < 0)
         disconnect(c);
     else
         set_timeout(c, STALL_TIMEOUT_MS);
@@ -246,6 +293,7 @@ static void handle_request(struct connection *c)
 {
     c->state = WORK;
     uv_timer_stop(&c->timer);
+    hy_buf_shrink(&c->in); /* a client that is idle or follows a log sends nothing for long */
     if (c->x.route->is_quick) {
         c->x.route->handle(&c->x);
         send_reply(c);
@@ -266,6 +314,18 @@ static void refuse(struct connection *c, int status, const char *why)
     send_reply(c);
 }
 
+static unsigned body_timeout_ms(void)
+{
+#ifdef HY_FAULTS
+    const char *text = getenv("HOPYARD_TEST_BODY_MS");
+    uint64_t ms;
+
+    if (text && hy_parse_u64(text, &ms) == 0)
+        return (unsigned)ms;
+#endif
+    return STALL_TIMEOUT_MS;
+}
+
 /* Moves what has arrived of the body. */
 static void take_body(struct connection *c)
 {
@@ -278,24 +338,51 @@ static void take_body(struct connection *c)
         return;
     }
     hy_buf_consume(&c->in, n);
-    if (n == missing)
+    if (n == missing) {
         handle_request(c);
-    else
-        set_timeout(c, STALL_TIMEOUT_MS);
+    } else if (x->body.len >= c->body_goal) {
+        c->body_goal = x->body.len + BODY_BYTES_MIN;
+        set_timeout(c, body_timeout_ms());
+    }
+}
+
+/* The proxy continues with the stream, and what has arrived of the request. */
+static void pass_on(struct connection *c)
+{
+    hy_stream_read_stop(c->stream);
+    c->is_reading = false;
+    if (hy_apps_pass(&c->x, &c->in, c->stream) < 0) {
+        refuse(c, 503, "too many requests to apps are under way; try again");
+        return;
+    }
+    c->stream = NULL;
+    c->handles--;
+    disconnect(c);
 }
 
 static void begin_body(struct connection *c)
 {
     struct hy_exchange *x = &c->x;
 
-    hy_site_route(x);
-    if (!x->route) {
+    x->is_for_apps = c->is_for_apps;
+    if (c->is_for_apps)
+        hy_apps_route(x);
+    else
+        hy_site_route(x);
+    if (x->app) {
+        pass_on(c);
+    } else if (!x->route) {
         c->is_last |= x->request.body_size > 0;
         send_reply(c);
     } else if (x->request.body_size > x->route->body_max) {
         refuse(c, 413, "the body of the request is too long");
+    } else if (!count_body(c)) {
+        refuse(c, 503, "too many uploads at the same time; try again");
+    } else if (c->counted_body && !hy_buf_reserve(&x->body, (size_t)c->counted_body)) { /* at once: growing copies it */
+        refuse(c, 503, "out of memory");
     } else {
         c->state = BODY;
+        c->body_goal = 0;
         take_body(c);
     }
 }
@@ -324,6 +411,7 @@ static void next_request(struct connection *c)
 
     hy_exchange_done(&c->x);
     hy_exchange_init(&c->x, web);
+    uncount_body(c);
     hy_buf_shrink(&c->out);
     c->state = IDLE;
     set_timeout(c, IDLE_TIMEOUT_MS);
@@ -350,6 +438,8 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
         disconnect(c);
         return;
     }
+    if (n == 0 && c->state == IDLE) /* the handshake of TLS is complete */
+        set_timeout(c, IDLE_TIMEOUT_MS);
     hy_buf_added(&c->in, (size_t)n);
     handle_input(c);
 }
@@ -370,8 +460,8 @@ static void handle_input(struct connection *c)
         return;
     c->is_reading = has_room;
     if (!has_room)
-        uv_read_stop((uv_stream_t *)&c->tcp);
-    else if (uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) < 0)
+        hy_stream_read_stop(c->stream);
+    else if (hy_stream_read_start(c->stream, on_alloc, on_read) < 0)
         disconnect(c);
 }
 
@@ -391,34 +481,36 @@ static bool evict(struct hy_connections *all)
     return false;
 }
 
-int hy_connection_new(struct hy_web *web, int fd)
+int hy_connection_new(struct hy_web *web, int fd, bool is_for_apps)
 {
-    struct connection *c = NULL;
+    struct connection *c;
 
     if (web->connections.count >= HY_CONNECTIONS_MAX && !evict(&web->connections)) {
         close(fd);
         return 0;
     }
     c = hy_calloc(1, sizeof *c);
-    if (!c)
+    if (!c || !(c->stream = hy_stream_new_tcp(web->loop, web->tls))) {
+        free(c);
         return -ENOMEM;
+    }
     c->web = web;
+    c->is_for_apps = is_for_apps;
     hy_exchange_init(&c->x, web);
     hy_buf_init(&c->in, IN_MAX);
     hy_buf_init(&c->out, SIZE_MAX);
-    uv_tcp_init(web->loop, &c->tcp); /* neither can fail */
-    uv_timer_init(web->loop, &c->timer);
-    c->tcp.data = c->timer.data = c;
+    uv_timer_init(web->loop, &c->timer); /* cannot fail */
+    c->timer.data = c;
+    hy_stream_set_data(c->stream, c);
     c->handles = 2;
     hy_list_push(&web->connections.all, &c->link);
     web->connections.count++;
-    if (uv_tcp_open(&c->tcp, fd) < 0) {
+    if (hy_stream_open(c->stream, fd) < 0) {
         close(fd);
         disconnect(c);
         return 0;
     }
-    uv_tcp_nodelay(&c->tcp, 1);
-    set_timeout(c, IDLE_TIMEOUT_MS);
+    set_timeout(c, web->tls ? HEAD_TIMEOUT_MS : IDLE_TIMEOUT_MS);
     handle_input(c);
     return 0;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 
 #define REPLY_MAX (64u << 20)
@@ -56,9 +57,10 @@ void hy_reply_error(struct hy_exchange *x, int status, const char *fmt, ...)
     if (hy_buf_vprintf(&text, fmt, args) == 0)
         sentence = hy_buf_cstr(&text);
     va_end(args);
-    object = json_pack("{s:s}", "error", sentence ? sentence : "out of memory");
+    object = json_pack("{s:o}", "error",
+                       hy_json_text(sentence ? sentence : "out of memory")); /* names may be any bytes */
     if (object)
-        dumped = json_dumps(object, JSON_COMPACT);
+        dumped = hy_json_dump(object, JSON_COMPACT);
     json_decref(object);
     hy_reply_bytes(x, status, "application/json", dumped ? dumped : "{}", dumped ? strlen(dumped) : 2);
     free(dumped);
@@ -69,8 +71,9 @@ void hy_reply_failure(struct hy_exchange *x, const struct hy_err *err)
     static const struct {
         int code, status;
     } all[] = {
-        {-ENOENT, 404}, {-ENODATA, 404}, {-EACCES, 403}, {-EPERM, 403},  {-EINVAL, 400},
-        {-EEXIST, 409}, {-EBUSY, 503},   {-EAGAIN, 503}, {-ENOSPC, 507},
+        {-ENOENT, 404},       {-ENODATA, 404}, {-EACCES, 403}, {-EPERM, 403},  {-EINVAL, 400},    {-EEXIST, 409},
+        {-EBUSY, 503},        {-EAGAIN, 503},  {-ENOSPC, 507}, {-EDQUOT, 507}, {-ENOTDIR, 404},   {-EISDIR, 400},
+        {-ENAMETOOLONG, 400}, {-E2BIG, 413},   {-EROFS, 403},  {-EXDEV, 400},  {-ENOTEMPTY, 409}, {-ELOOP, 403},
     };
     int status = 500;
 

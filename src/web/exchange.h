@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "web/http.h"
 
+struct hy_app;
 struct hy_web;
 struct hy_exchange;
 
@@ -48,6 +49,8 @@ struct hy_exchange {
     const struct hy_route *route;
     char *segments[3]; /* what the request has in place of each ':' */
     bool has_session;
+    bool is_for_apps; /* it arrived on the port of apps ... */
+    struct hy_app *app; /* ... and is passed on to this one */
 
     int status; /* of the reply, from here on; 0: not set */
     const char *type; /* of its body; NULL: it has none */

@@ -85,6 +85,66 @@ char *hy_http_parameter(const char *query, const char *name)
     return NULL;
 }
 
+static bool is_unreserved(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c && strchr("-._~", c));
+}
+
+char *hy_http_encode(const char *text)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    const size_t n = strlen(text);
+    char *encoded = n < SIZE_MAX / 3 ? hy_malloc(3 * n + 1) : NULL, *to = encoded;
+
+    for (size_t i = 0; encoded && i < n; i++) {
+        if (is_unreserved(text[i])) {
+            *to++ = text[i];
+        } else {
+            *to++ = '%';
+            *to++ = digits[(unsigned char)text[i] >> 4];
+            *to++ = digits[text[i] & 15];
+        }
+    }
+    if (encoded)
+        *to = '\0';
+    return encoded;
+}
+
+/* Reads digits; -1: there are none, or too many. */
+static int read_number(const char **at, uint64_t *ret)
+{
+    const size_t n = strspn(*at, "0123456789");
+
+    if (n == 0 || n > 18)
+        return -1;
+    *ret = strtoull(*at, NULL, 10);
+    *at += n;
+    return 0;
+}
+
+int hy_http_range(const char *field, uint64_t size, uint64_t *ret_start, uint64_t *ret_end)
+{
+    uint64_t first = 0, last = UINT64_MAX - 1;
+    bool has_first;
+
+    if (strncasecmp(field, "bytes=", 6) != 0)
+        return 0;
+    field += 6;
+    has_first = read_number(&field, &first) == 0;
+    if (*field++ != '-' || ((!has_first || *field) && read_number(&field, &last) < 0) || *field ||
+        (has_first && last < first))
+        return 0;
+    if (!has_first) { /* the last bytes */
+        first = last < size ? size - last : 0;
+        last = last ? UINT64_MAX - 1 : 0;
+    }
+    if (first >= size || (!has_first && last == 0))
+        return -ERANGE;
+    *ret_start = first;
+    *ret_end = last < size ? last + 1 : size;
+    return 1;
+}
+
 /* ---- the head of a request --------------------------------------------------------------------- */
 
 static int refuse(struct hy_http_refusal *ret, int status, const char *why)
@@ -93,8 +153,7 @@ static int refuse(struct hy_http_refusal *ret, int status, const char *why)
     return -EPROTO;
 }
 
-/* Ends the line at `line`, and returns where the next one starts; NULL: a CR or LF is not part of a CRLF. */
-static char *end_line(char *line)
+char *hy_http_end_line(char *line)
 {
     char *end = line + strcspn(line, "\r\n");
 
@@ -157,20 +216,17 @@ static int parse_request_line(char *line, char *decoded, struct hy_http_request 
     if (strcmp(version, " HTTP/1.1") != 0 && strcmp(version, " HTTP/1.0") != 0)
         return refuse(refusal, 505, "this server speaks HTTP/1.1");
     r->keep_alive = version[8] == '1';
+    r->is_http_1_0 = version[8] == '0';
     *target++ = '\0';
     *version = '\0';
     return parse_method(line, r, refusal) < 0 ? -EPROTO : parse_target(target, decoded, r, refusal);
 }
 
 /* "Name: value"; the name becomes lower case. */
-static int parse_field(char *line, struct hy_http_request *r, struct hy_http_refusal *refusal)
+static int parse_field(char *line, struct hy_http_field *f, struct hy_http_refusal *refusal)
 {
-    struct hy_http_field *f;
     char *c = line;
 
-    if (r->field_count == HY_HTTP_FIELDS_MAX)
-        return refuse(refusal, 431, "the request has too many header fields");
-    f = &r->fields[r->field_count++];
     for (f->name = line; is_token(*c); c++)
         if (*c >= 'A' && *c <= 'Z')
             *c |= 0x20;
@@ -186,8 +242,23 @@ static int parse_field(char *line, struct hy_http_request *r, struct hy_http_ref
     return 0;
 }
 
-/* Whether a list "keep-alive, Upgrade" has this element. */
-static bool has_element(const char *list, const char *element)
+int hy_http_parse_fields(char *lines, struct hy_http_field *fields, size_t *count, struct hy_http_refusal *refusal)
+{
+    char *line = lines, *next;
+
+    for (; *line; line = next) {
+        next = hy_http_end_line(line);
+        if (!next)
+            return refuse(refusal, 400, "a line does not end with CRLF");
+        if (*count == HY_HTTP_FIELDS_MAX)
+            return refuse(refusal, 431, "the head has too many fields");
+        if (parse_field(line, &fields[(*count)++], refusal) < 0)
+            return -EPROTO;
+    }
+    return 0;
+}
+
+bool hy_http_has_element(const char *list, const char *element)
 {
     size_t n = strlen(element);
 
@@ -199,13 +270,23 @@ static bool has_element(const char *list, const char *element)
     return false;
 }
 
+size_t hy_http_count(const struct hy_http_field *fields, size_t count, const char *name)
+{
+    size_t found = 0;
+
+    for (size_t i = 0; i < count; i++)
+        found += strcmp(fields[i].name, name) == 0;
+    return found;
+}
+
 static size_t count_fields(const struct hy_http_request *r, const char *name)
 {
-    size_t count = 0;
+    return hy_http_count(r->fields, r->field_count, name);
+}
 
-    for (size_t i = 0; i < r->field_count; i++)
-        count += strcmp(r->fields[i].name, name) == 0;
-    return count;
+int hy_http_parse_length(const char *text, uint64_t *ret)
+{
+    return *text && strspn(text, "0123456789") == strlen(text) ? hy_parse_u64(text, ret) : -EINVAL;
 }
 
 /* What the fields say about the connection and the body. */
@@ -219,39 +300,41 @@ static int check_fields(struct hy_http_request *r, struct hy_http_refusal *refus
     if (hy_http_field(r, "transfer-encoding"))
         return refuse(refusal, 411,
                       "send the length of the body (Content-Length): this server accepts no other encoding");
-    if (count_fields(r, "content-length") > 1 ||
-        (length &&
-         (!*length || strspn(length, "0123456789") != strlen(length) || hy_parse_u64(length, &r->body_size) < 0)))
+    if (count_fields(r, "content-length") > 1 || (length && hy_http_parse_length(length, &r->body_size) < 0))
         return refuse(refusal, 400, "the length of the body is not one number");
-    if (connection && has_element(connection, "close"))
+    if (connection && hy_http_has_element(connection, "close"))
         r->keep_alive = false;
-    r->upgrade = connection && has_element(connection, "upgrade") && hy_http_field(r, "upgrade");
+    r->upgrade = connection && hy_http_has_element(connection, "upgrade") && hy_http_field(r, "upgrade");
     return 0;
 }
 
 /* `text` is the head, up to the CRLF of its last line; behind it is room for the decoded path. */
 static int parse_head(char *text, char *decoded, struct hy_http_request *r, struct hy_http_refusal *refusal)
 {
-    char *line = text, *next = end_line(line);
-    int rc = next ? parse_request_line(line, decoded, r, refusal)
-                  : refuse(refusal, 400, "a line does not end with CRLF");
+    char *fields = hy_http_end_line(text);
+    int rc = fields ? parse_request_line(text, decoded, r, refusal)
+                    : refuse(refusal, 400, "a line does not end with CRLF");
 
-    while (rc == 0 && *(line = next)) {
-        next = end_line(line);
-        rc = next ? parse_field(line, r, refusal) : refuse(refusal, 400, "a line does not end with CRLF");
-    }
+    if (rc == 0)
+        rc = hy_http_parse_fields(fields, r->fields, &r->field_count, refusal);
     return rc < 0 ? rc : check_fields(r, refusal);
+}
+
+size_t hy_http_head_size(const uint8_t *bytes, size_t n)
+{
+    size_t searched = n < HY_HTTP_HEAD_MAX ? n : HY_HTTP_HEAD_MAX;
+    const uint8_t *end = searched ? memmem(bytes, searched, "\r\n\r\n", 4) : NULL;
+
+    return end ? (size_t)(end - bytes) + 4 : 0;
 }
 
 ssize_t hy_http_parse(const uint8_t *bytes, size_t n, struct hy_http_request *ret, struct hy_http_refusal *ret_refusal)
 {
-    size_t searched = n < HY_HTTP_HEAD_MAX ? n : HY_HTTP_HEAD_MAX;
-    const uint8_t *end = searched ? memmem(bytes, searched, "\r\n\r\n", 4) : NULL;
-    size_t size = end ? (size_t)(end - bytes) + 4 : 0;
+    size_t size = hy_http_head_size(bytes, n);
     char *text;
     int rc;
 
-    if (!end)
+    if (!size)
         return n < HY_HTTP_HEAD_MAX ? 0 : refuse(ret_refusal, 431, "the head of the request is too long");
     if (memchr(bytes, '\0', size))
         return refuse(ret_refusal, 400, "the head of the request has a NUL");
@@ -284,34 +367,36 @@ const char *hy_http_field(const struct hy_http_request *r, const char *name)
 }
 
 /* The value of "name=value" in a Cookie field "a=1; name=value"; NULL. */
-static const char *find_cookie(const char *cookies, const char *name, size_t *ret_n)
+/* In one list "a=1; b=2". */
+static bool any_in_list(const char *cookies, const char *name, bool (*accepts)(void *arg, const char *value), void *arg)
 {
-    size_t name_len = strlen(name);
+    const size_t name_len = strlen(name);
 
     for (const char *at = cookies; *at; at += strcspn(at, ";"), at += *at == ';') {
+        char value[HY_HTTP_COOKIE_MAX];
+        size_t n;
+
         at += strspn(at, " ");
-        if (strncmp(at, name, name_len) == 0 && at[name_len] == '=') {
-            *ret_n = strcspn(at + name_len + 1, ";");
-            return at + name_len + 1;
-        }
+        if (strncmp(at, name, name_len) != 0 || at[name_len] != '=')
+            continue;
+        at += name_len + 1;
+        n = strcspn(at, ";");
+        if (n >= sizeof value)
+            continue;
+        memcpy(value, at, n);
+        value[n] = '\0';
+        if (accepts(arg, value))
+            return true;
     }
-    return NULL;
+    return false;
 }
 
-bool hy_http_cookie(const struct hy_http_request *r, const char *name, char *ret, size_t size)
+bool hy_http_any_cookie(const struct hy_http_request *r, const char *name,
+                        bool (*accepts)(void *arg, const char *value), void *arg)
 {
-    for (size_t i = 0; i < r->field_count; i++) {
-        size_t n = 0;
-        const char *value = strcmp(r->fields[i].name, "cookie") == 0 ? find_cookie(r->fields[i].value, name, &n) : NULL;
-
-        if (!value)
-            continue;
-        if (n >= size)
-            return false;
-        memcpy(ret, value, n);
-        ret[n] = '\0';
-        return true;
-    }
+    for (size_t i = 0; i < r->field_count; i++)
+        if (strcmp(r->fields[i].name, "cookie") == 0 && any_in_list(r->fields[i].value, name, accepts, arg))
+            return true;
     return false;
 }
 
@@ -323,13 +408,17 @@ const char *hy_http_status_text(int status)
         int status;
         const char *text;
     } all[] = {
+        {101, "Switching Protocols"},
         {200, "OK"},
         {201, "Created"},
         {204, "No Content"},
         {206, "Partial Content"},
+        {301, "Moved Permanently"},
         {302, "Found"},
         {303, "See Other"},
         {304, "Not Modified"},
+        {307, "Temporary Redirect"},
+        {308, "Permanent Redirect"},
         {400, "Bad Request"},
         {401, "Unauthorized"},
         {403, "Forbidden"},
@@ -341,11 +430,13 @@ const char *hy_http_status_text(int status)
         {413, "Content Too Large"},
         {416, "Range Not Satisfiable"},
         {421, "Misdirected Request"},
+        {422, "Unprocessable Content"},
         {429, "Too Many Requests"},
         {431, "Request Header Fields Too Large"},
         {501, "Not Implemented"},
         {502, "Bad Gateway"},
         {503, "Service Unavailable"},
+        {504, "Gateway Timeout"},
         {505, "HTTP Version Not Supported"},
         {507, "Insufficient Storage"},
     };

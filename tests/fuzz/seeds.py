@@ -161,6 +161,14 @@ ROOM = answer((1, 100), (2, 40), (3, 60))
 INFO = answer((1, status()))
 
 
+def acl(*entries: tuple[int, int, int, str], mode: int = 0o750) -> bytes:
+    """A list of (type, scope, permissions, name)."""
+    fields: list[tuple[int, object]] = [(1, b"o"), (2, b"g"), (3, 0)]
+    for kind, scope, rights, name in entries:
+        fields.append((4, message([(1, kind), (2, scope), (3, rights), *([(4, name.encode())] if name else [])])))
+    return answer((1, message([*fields, (5, message([(1, mode)]))])))
+
+
 def calls() -> dict[str, bytes]:
     well = [INFO, LISTING, TRUE, TRUE, TRUE, NOTHING, NOTHING, NOTHING, NOTHING, SUMMARY, ROOM]
     out = {
@@ -171,6 +179,12 @@ def calls() -> dict[str, bytes]:
         "file-listed": session(PLAIN, [1], [answer((1, message([(1, status("")), (2, 0)])))]),
         "bad-names": session(PLAIN, [1, 1, 1], [answer((1, message([(1, status("a")), (1, status(n)), (2, 0)])))
                                                 for n in ("a/b", "\0", "..")]),
+        "acl": session(PLAIN, [12, 12, 13], [acl(), acl((0, 0, 5, "u"), (1, 0, 5, ""), (0, 1, 7, ""), (1, 1, 5, ""),
+                                                        (0, 1, 5, "u"), (2, 1, 7, ""), (3, 1, 0, "")), NOTHING]),
+        "acl-bad": session(PLAIN, [12] * 7, [acl((0, 0, 5, "u")), acl((0, 0, 5, "")), acl((4, 0, 5, "u")),
+                                             acl((0, 2, 5, "u")), acl((0, 1, 8, "u")), acl((2, 0, 5, "u")),
+                                             acl((0, 0, 5, "u"), (0, 0, 4, "u"), (1, 0, 5, ""))]),
+        "acl-refused": session(PLAIN, [12, 13], [exception(1, "ACLs are off"), exception(1, "denied")]),
         "no-default": session(PLAIN, [11], []),
         "unreadable": session(PLAIN, [0, 2, 9], [segment(ANSWER, b"\xff"), NOTHING, NOTHING]),
         "refused": session(PLAIN, [0, 0], [segment(REFUSE), INFO, segment(REFUSE), segment(REFUSE), segment(REFUSE)]),

@@ -16,13 +16,18 @@ static ssize_t parse(const char *text)
     return hy_http_parse((const uint8_t *)text, strlen(text), &request, &refusal);
 }
 
+static bool is_value(void *arg, const char *value)
+{
+    return strcmp(*(const char **)arg, value) == 0;
+}
+
 HY_TEST(test_a_request_of_a_browser_is_understood)
 {
     static const char text[] =
         "POST /api/v1/runs/caf%C3%A9/stop?now=1&x=%26 HTTP/1.1\r\n"
         "Host: localhost:8888\r\nCoNtEnt-length:  12 \r\n"
         "Cookie: a=1; hopyard=abc; b=2\r\nConnection: keep-alive\r\nEmpty:\r\n\r\n{\"now\":true}";
-    char cookie[10];
+    const char *cookie = "abc";
 
     assert_int_equal(parse(text), strlen(text) - 12);
     assert_int_equal(request.method, HY_HTTP_POST);
@@ -34,13 +39,35 @@ HY_TEST(test_a_request_of_a_browser_is_understood)
     assert_string_equal(hy_http_field(&request, "content-length"), "12");
     assert_string_equal(hy_http_field(&request, "empty"), "");
     assert_null(hy_http_field(&request, "origin"));
-    assert_true(hy_http_cookie(&request, "hopyard", cookie, sizeof cookie));
-    assert_string_equal(cookie, "abc");
-    assert_false(hy_http_cookie(&request, "opyard", cookie, sizeof cookie));
-    assert_false(hy_http_cookie(&request, "hopyard", cookie, 3));
+    assert_true(hy_http_any_cookie(&request, "hopyard", is_value, &cookie));
+    assert_false(hy_http_any_cookie(&request, "opyard", is_value, &cookie));
     hy_http_request_done(&request);
     for (size_t n = 0; n < strlen(text) - 12; n++) /* a head that is not complete */
         assert_int_equal(hy_http_parse((const uint8_t *)text, n, &request, &refusal), 0);
+}
+
+static bool append_value(void *arg, const char *value)
+{
+    char *seen = arg;
+
+    snprintf(seen + strlen(seen), 100 - strlen(seen), "%s|", value);
+    return false;
+}
+
+HY_TEST(test_every_cookie_of_a_name_is_tried_until_one_is_accepted)
+{
+    char text[400], seen[100] = "", most[HY_HTTP_COOKIE_MAX];
+    const char *wanted = "3";
+
+    memset(most, 'x', sizeof most);
+    snprintf(text, sizeof text,
+             "GET / HTTP/1.1\r\nHost: h\r\nCookie: c=1;c=2; cc=9; d=c=8; c=%.*s; c\r\nCookie: c=; c=3; c=4\r\n\r\n",
+             (int)sizeof most, most);
+    assert_int_equal(parse(text), strlen(text));
+    assert_true(hy_http_any_cookie(&request, "c", is_value, &wanted));
+    assert_false(hy_http_any_cookie(&request, "c", append_value, seen));
+    assert_string_equal(seen, "1|2||3|4|"); /* without the one that is too long */
+    hy_http_request_done(&request);
 }
 
 static const struct {
@@ -190,4 +217,51 @@ HY_TEST(test_the_head_of_a_response_has_its_status_and_fields)
     assert_memory_equal(text, "HTTP/1.1 404 Not Found\r\nDate: ", 30);
     assert_non_null(strstr(text, " GMT\r\nContent-Length: 12\r\n\r\n"));
     assert_string_equal(hy_http_status_text(799), "Internal Server Error");
+}
+
+static const struct {
+    const char *field;
+    int result;
+    uint64_t start, end;
+} ranges[] = {
+    {"bytes=0-0", 1, 0, 1},      {"bytes=5-9", 1, 5, 10},
+    {"bytes=5-", 1, 5, 100},     {"BYTES=5-500", 1, 5, 100},
+    {"bytes=-1", 1, 99, 100},    {"bytes=-500", 1, 0, 100},
+    {"bytes=99-99", 1, 99, 100}, {"bytes=100-", -ERANGE, 0, 0},
+    {"bytes=-0", -ERANGE, 0, 0}, {"bytes=9-5", 0, 0, 0},
+    {"bytes=0-1,3-4", 0, 0, 0},  {"bytes=-", 0, 0, 0},
+    {"bytes=", 0, 0, 0},         {"bytes=a-b", 0, 0, 0},
+    {"bytes=1-2x", 0, 0, 0},     {"bytes=9999999999999999999-", 0, 0, 0},
+    {"lines=0-1", 0, 0, 0},      {"", 0, 0, 0},
+};
+
+HY_TEST(test_a_range_is_the_part_that_exists)
+{
+    for (size_t i = 0; i < HY_COUNT(ranges); i++) {
+        uint64_t start = 0, end = 0;
+
+        assert_int_equal(hy_http_range(ranges[i].field, 100, &start, &end), ranges[i].result);
+        assert_int_equal(start, ranges[i].start);
+        assert_int_equal(end, ranges[i].end);
+    }
+}
+
+HY_TEST(test_escapes_of_all_bytes_come_back)
+{
+    char text[256], again[256];
+    hy_cleanup_free char *encoded = NULL;
+
+    for (int i = 1; i < 256; i++)
+        text[i - 1] = (char)i;
+    text[255] = '\0';
+    encoded = hy_http_encode(text);
+    assert_true(strlen(encoded) < 3 * 255);
+    again[0] = '\0';
+    assert_int_equal(strcspn(encoded, "/?#&+ \"\r\n"), strlen(encoded));
+    assert_int_equal(strlen(encoded), 3 * 255 - 2 * 66); /* letters, digits and "-._~" stay */
+    free(hy_take(encoded));
+    encoded = hy_http_encode("a b/\xff");
+    assert_string_equal(encoded, "a%20b%2F%FF");
+    assert_int_equal(hy_http_decode(encoded, strlen(encoded), true, again), 5);
+    assert_string_equal(again, "a b/\xff");
 }

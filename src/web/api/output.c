@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a trial has printed: as it is, a part of it, or as it grows; and a search in it, since a page that shows the end
+ * of a gigabyte cannot look for the first error itself.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/list.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "view/view.h"
+#include "web/api/api.h"
+#include "web/api/util.h"
+#include "web/server.h"
+
+/* ---- files ------------------------------------------------------------------------------------------ */
+
+static int open_regular(const char *directory, const char *path)
+{
+    hy_cleanup_close int top = HY_SYS(open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC));
+    hy_cleanup_close int fd = -1;
+    struct stat st;
+
+    if (top < 0)
+        return -errno;
+    fd = hy_open_below(top, path, O_RDONLY | O_NONBLOCK | O_NOCTTY); /* of an imported run: its texts are not ours */
+    if (fd < 0)
+        return fd;
+    if (HY_SYS(fstat(fd, &st)) < 0)
+        return -errno;
+    return S_ISREG(st.st_mode) ? hy_take_fd(fd) : -EPERM;
+}
+
+/* A trial that has printed nothing has a directory, unless somebody has removed it. */
+static bool has_directory(const char *logdir, const char *dir)
+{
+    hy_cleanup_close int top = HY_SYS(open(logdir, O_PATH | O_DIRECTORY | O_CLOEXEC));
+    hy_cleanup_close int fd = top < 0 ? -1 : hy_open_below(top, dir, O_PATH | O_DIRECTORY);
+
+    return fd >= 0;
+}
+
+json_t *hy_api_output_sizes(const struct hy_run_info *r, const struct hy_found_trial *f)
+{
+    static const char *const names[] = {"stdout", "stderr"};
+    json_t *sizes = json_object();
+
+    for (size_t i = 0; i < HY_COUNT(names); i++) {
+        hy_cleanup_free char *path = hy_asprintf("%s/%s", f->dir, names[i]);
+        hy_cleanup_close int fd = path && r->row.logdir ? open_regular(r->row.logdir, path) : -ENOENT;
+        struct stat st = {0};
+
+        if (fd >= 0 && HY_SYS(fstat(fd, &st)) < 0)
+            st.st_size = 0; /* as a file that cannot be opened: the request for it has the error */
+        if (!path || hy_json_set(sizes, names[i], json_integer(st.st_size)) < 0) {
+            json_decref(sizes);
+            return NULL;
+        }
+    }
+    return sizes;
+}
+
+/* ---- GET /runs/RUN/trials/TRIAL/output/stdout --------------------------------------------------------- */
+
+#define CHUNK (256u << 10)
+#define FOLLOW_MS 250
+
+/* Bytes of a file from an offset on: up to an end, or with `follow` until the trial is over. */
+struct output {
+    struct hy_reply_source source;
+    struct hy_web *web;
+    const struct hy_project *project;
+    int fd; /* -1: the trial has printed nothing yet */
+    char *logdir, *path;
+    uint64_t offset, end;
+    int64_t run, trial;
+    bool follow;
+};
+
+static int is_over(void *arg, const struct hy_trial_row *row)
+{
+    *(bool *)arg = row->state != HY_TRIAL_RUNNING;
+    return 0;
+}
+
+/* Whether the trial writes nothing more; its state is committed when its output is complete. */
+static bool trial_is_over(const struct output *o)
+{
+    hy_cleanup_store_use struct hy_store_use u = {.web = o->web, .project = o->project};
+    bool over = false;
+    int rc = hy_web_store(o->web, o->project, &u.store, NULL);
+
+    if (rc == 0)
+        rc = hy_store_trial_each(u.store, o->run, o->trial, HY_TRIALS_BY_NUMBER, 0, 0, is_over, &over, NULL);
+    return over || rc == -ENOENT;
+}
+
+static int read_output(struct hy_reply_source *s, struct hy_buf *out)
+{
+    struct output *o = hy_container(s, struct output, source);
+    bool over = !o->follow || trial_is_over(o); /* before the read, which then gets the rest */
+    size_t wanted;
+    uint8_t *room;
+    ssize_t n;
+
+    if (o->fd < 0)
+        o->fd = open_regular(o->logdir, o->path);
+    if (o->fd == -ENOENT)
+        return over ? 0 : -EAGAIN;
+    if (o->fd < 0)
+        return o->fd;
+    if (!o->follow && o->offset >= o->end)
+        return 0;
+    wanted = o->follow || o->end - o->offset > CHUNK ? CHUNK : (size_t)(o->end - o->offset);
+    room = hy_buf_reserve(out, wanted);
+    n = room ? HY_SYS(pread(o->fd, room, wanted, (off_t)o->offset)) : (errno = ENOMEM, -1);
+    if (n < 0)
+        return -errno;
+    hy_buf_added(out, (size_t)n);
+    o->offset += (uint64_t)n;
+    if (n > 0)
+        return 1;
+    if (!o->follow)
+        return -EIO; /* it was truncated: the client sees that bytes are missing */
+    return over ? 0 : -EAGAIN;
+}
+
+static void output_done(struct output *o)
+{
+    hy_close_at(&o->fd);
+    free(o->logdir);
+    free(o->path);
+}
+
+static void close_output(struct hy_reply_source *s)
+{
+    struct output *o = hy_container(s, struct output, source);
+
+    output_done(o);
+    free(o);
+}
+
+static bool is_stream(const char *name)
+{
+    return strcmp(name, "stdout") == 0 || strcmp(name, "stderr") == 0;
+}
+
+/* What of the file is sent, without `follow`: at most `limit` bytes of those it has now. */
+static void set_end(struct output *o, uint64_t limit)
+{
+    struct stat st;
+
+    o->end = o->offset;
+    if (o->fd >= 0 && HY_SYS(fstat(o->fd, &st)) == 0 && (uint64_t)st.st_size > o->offset)
+        o->end = limit < (uint64_t)st.st_size - o->offset ? o->offset + limit : (uint64_t)st.st_size;
+}
+
+/* Sets the reply; the caller keeps what `what` points to if that fails. */
+static void reply_output(struct hy_exchange *x, const struct output *what)
+{
+    struct output *o = hy_calloc(1, sizeof *o);
+
+    if (!o) {
+        hy_reply_error(x, 503, "out of memory");
+        return;
+    }
+    *o = *what;
+    o->source = (struct hy_reply_source){.read = read_output,
+                                         .close = close_output,
+                                         .size = o->follow ? -1 : (int64_t)(o->end - o->offset),
+                                         .wait_ms = FOLLOW_MS};
+    x->source = &o->source; /* from here on the exchange closes it */
+    hy_reply_bytes(x, 200, "text/plain; charset=utf-8", "", 0);
+}
+
+void hy_api_output(struct hy_exchange *x)
+{
+    hy_cleanup_store_use struct hy_store_use u = {0};
+    hy_cleanup_run_info struct hy_run_info r = {0};
+    hy_cleanup_free char *follow = hy_http_parameter(x->request.query, "follow");
+    uint64_t offset = 0, limit = INT64_MAX;
+    struct output o;
+    struct hy_found_trial f;
+
+    if (!is_stream(x->segments[2])) {
+        hy_reply_error(x, 404, "the output of a trial is stdout or stderr, not '%s'", x->segments[2]);
+        return;
+    }
+    if (hy_api_number(x, "offset", INT64_MAX, &offset) < 0 || hy_api_number(x, "limit", INT64_MAX, &limit) < 0 ||
+        hy_api_find_run(x, &u, &r) < 0 || hy_api_find_trial(x, u.store, &r, &f) < 0)
+        return;
+    o = (struct output){.web = x->web,
+                        .project = u.project,
+                        .logdir = hy_strdup(r.row.logdir ? r.row.logdir : ""),
+                        .path = hy_asprintf("%s/%s", f.dir, x->segments[2]),
+                        .offset = offset,
+                        .run = r.row.id,
+                        .trial = f.number,
+                        .follow = follow && !f.is_over};
+    o.fd = o.logdir && o.path ? open_regular(o.logdir, o.path) : -ENOMEM;
+    set_end(&o, limit);
+    if (o.fd >= 0 || (o.fd == -ENOENT && (!f.is_over || has_directory(o.logdir, f.dir)))) /* or it printed nothing */
+        reply_output(x, &o);
+    else
+        hy_reply_error(x, o.fd == -ENOENT ? 404 : 403, "cannot open '%s' in '%s': %s", o.path ? o.path : "",
+                       o.logdir ? o.logdir : "", strerror(-o.fd));
+    if (!x->source)
+        output_done(&o);
+    hy_found_trial_done(&f);
+}
+
+/* ---- GET /runs/RUN/trials/TRIAL/output/stdout/search -------------------------------------------------------- */
+
+#define SEARCH_CHUNK (1u << 20)
+#define SEARCH_MAX (256u << 20) /* bytes of one request: about 0.2 s */
+#define WORD_MAX 1000
+
+/* What the programs that people train with print first when they fail, in lower case. */
+static const char *const failures[] = {
+    "traceback (most", "error:", "error ", "exception:", "fatal:", "segmentation fault", "[fatal]", "[error]"};
+
+struct search {
+    int fd;
+    const char *const *words; /* in lower case */
+    size_t word_count;
+    size_t longest;
+    uint64_t size;
+    bool backward;
+};
+
+static void lower(char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        bytes[i] = (char)tolower((unsigned char)bytes[i]);
+}
+
+static const char *find_last(const char *bytes, size_t n, const char *word)
+{
+    const char *last = NULL, *from = bytes;
+
+    while ((from = memmem(from, n - (size_t)(from - bytes), word, strlen(word))))
+        last = from++;
+    return last;
+}
+
+/* The offset of the first (or last) word that starts in the first `step` of `n` bytes; -1: none. */
+static int64_t find_in_chunk(const struct search *s, const char *chunk, size_t n, size_t step)
+{
+    const char *best = NULL;
+
+    for (size_t i = 0; i < s->word_count; i++) {
+        size_t end = step + strlen(s->words[i]) - 1 < n ? step + strlen(s->words[i]) - 1 : n;
+        const char *found = s->backward ? find_last(chunk, end, s->words[i])
+                                        : memmem(chunk, end, s->words[i], strlen(s->words[i]));
+
+        if (found && (!best || (s->backward ? found > best : found < best)))
+            best = found;
+    }
+    return best ? best - chunk : -1;
+}
+
+/*
+ * Searches from `*at` on, or before it. 1: `*at` is the offset of the word; 0: it is where another request continues,
+ * or the end of the file (or its beginning).
+ */
+static int search(const struct search *s, uint64_t *at)
+{
+    hy_cleanup_free char *chunk = hy_malloc(SEARCH_CHUNK + WORD_MAX);
+    size_t overlap = s->longest - 1; /* a word may be on the border of two chunks */
+
+    if (!chunk)
+        return -ENOMEM;
+    for (uint64_t searched = 0; searched < SEARCH_MAX; searched += SEARCH_CHUNK) {
+        uint64_t start = s->backward ? (*at > SEARCH_CHUNK ? *at - SEARCH_CHUNK : 0) : *at;
+        uint64_t step = s->backward ? *at - start : SEARCH_CHUNK;
+        ssize_t n = step ? HY_SYS(pread(s->fd, chunk, (size_t)step + overlap, (off_t)start)) : 0;
+        int64_t found;
+
+        if (n < 0)
+            return -errno;
+        lower(chunk, (size_t)n);
+        found = find_in_chunk(s, chunk, (size_t)n, (size_t)step);
+        if (found >= 0) {
+            *at = start + (uint64_t)found;
+            return 1;
+        }
+        *at = s->backward ? start : start + ((uint64_t)n < step ? (uint64_t)n : step);
+        if (s->backward ? start == 0 : (uint64_t)n < step)
+            return 0;
+    }
+    return 0;
+}
+
+/* {"found": 1234 or null, "next": 5678 or null}: null when the search is complete */
+static void reply_search(struct hy_exchange *x, const struct search *s, uint64_t at)
+{
+    int rc = search(s, &at);
+    bool is_complete = s->backward ? at == 0 : at >= s->size;
+
+    if (rc < 0) {
+        hy_reply_error(x, 500, "cannot search in the output: %s", strerror(-rc));
+        return;
+    }
+    hy_reply_json(x, json_pack("{s:o,s:o}", "found", rc ? json_integer((json_int_t)at) : json_null(), "next",
+                               rc || is_complete ? json_null() : json_integer((json_int_t)at)));
+}
+
+/* A descriptor; otherwise -Exxx, and the reply is set. */
+static int open_output(struct hy_exchange *x)
+{
+    hy_cleanup_store_use struct hy_store_use u = {0};
+    hy_cleanup_run_info struct hy_run_info r = {0};
+    hy_cleanup_free char *path = NULL;
+    struct hy_found_trial f;
+    int fd;
+
+    if (!is_stream(x->segments[2])) {
+        hy_reply_error(x, 404, "the output of a trial is stdout or stderr, not '%s'", x->segments[2]);
+        return -ENOENT;
+    }
+    if (hy_api_find_run(x, &u, &r) < 0 || hy_api_find_trial(x, u.store, &r, &f) < 0)
+        return -ENOENT;
+    path = hy_asprintf("%s/%s", f.dir, x->segments[2]);
+    fd = path && r.row.logdir ? open_regular(r.row.logdir, path) : -ENOENT;
+    if (fd == -ENOENT) /* it has printed nothing */
+        hy_reply_json(x, json_pack("{s:n,s:n}", "found", "next"));
+    else if (fd < 0)
+        hy_reply_error(x, 403, "cannot open '%s' in '%s': %s", path ? path : "", r.row.logdir, strerror(-fd));
+    hy_found_trial_done(&f);
+    return fd;
+}
+
+void hy_api_output_search(struct hy_exchange *x)
+{
+    hy_cleanup_free char *text = hy_http_parameter(x->request.query, "text");
+    hy_cleanup_free char *backward = hy_http_parameter(x->request.query, "backward");
+    const char *own[] = {text};
+    bool is_failure = !text;
+    struct search s = {.words = is_failure ? failures : own,
+                       .word_count = is_failure ? HY_COUNT(failures) : 1,
+                       .backward = backward != NULL};
+    hy_cleanup_close int fd = -1;
+    uint64_t offset = 0;
+    struct stat st;
+
+    if (text && (!*text || strlen(text) > WORD_MAX)) {
+        hy_reply_error(x, 400, "'text' has from 1 to %d bytes", WORD_MAX);
+        return;
+    }
+    if (hy_api_number(x, "offset", INT64_MAX, &offset) < 0 || (fd = open_output(x)) < 0)
+        return;
+    if (text)
+        lower(text, strlen(text));
+    for (size_t i = 0; i < s.word_count; i++)
+        s.longest = strlen(s.words[i]) > s.longest ? strlen(s.words[i]) : s.longest;
+    s.fd = fd;
+    s.size = HY_SYS(fstat(fd, &st)) == 0 ? (uint64_t)st.st_size : 0;
+    reply_search(x, &s, s.backward && offset > s.size ? s.size : offset);
+}

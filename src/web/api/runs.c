@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs and their trials as JSON. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "client/client.h"
+#include "driver/driver.h"
+#include "view/view.h"
+#include "web/api/api.h"
+#include "web/api/util.h"
+#include "web/server.h"
+
+/* ---- GET /runs -------------------------------------------------------------------------------------- */
+
+struct list {
+    struct hy_store *store;
+    json_t *array;
+};
+
+static int add_run(void *arg, const struct hy_run_row *row, const struct hy_run_counts *counts, bool alive)
+{
+    struct list *l = arg;
+    hy_cleanup_free char *shown = row->logdir ? hy_store_display_path(l->store, row->logdir) : NULL;
+
+    return hy_json_append(l->array, hy_json_run(row, counts, alive, shown, NULL));
+}
+
+void hy_api_runs(struct hy_exchange *x)
+{
+    hy_cleanup_store_use struct hy_store_use u = {0};
+    struct hy_err err = {0};
+    struct list l = {.array = json_array()};
+    int rc = l.array ? hy_store_use_open(&u, x, &err) : hy_err_oom(&err);
+
+    l.store = u.store;
+    if (rc == 0)
+        rc = hy_runs_each(u.store, add_run, &l, &err);
+    if (rc < 0 && !(rc == -ENOENT && u.project)) { /* -ENOENT: this project has no runs yet */
+        json_decref(l.array);
+        hy_reply_failure(x, &err);
+        return;
+    }
+    hy_reply_json(x, json_pack("{s:s,s:o}", "project", u.project->path, "runs", l.array));
+}
+
+/* ---- GET /runs/RUN ------------------------------------------------------------------------------------- */
+
+static int add_note(void *arg, const struct hy_note_row *note)
+{
+    return hy_json_append(arg, json_pack("{s:I,s:I,s:o}", "seq", (json_int_t)note->seq, "time", (json_int_t)note->time,
+                                         "text", hy_json_text(note->text)));
+}
+
+/* {"7": {"tags": ["odd"], "note": "look again"}}: the labels of trials */
+static int add_label(void *arg, const struct hy_label_row *row)
+{
+    char number[32];
+    json_t *o;
+
+    if (row->trial == 0) /* the run's own, which is in its row */
+        return 0;
+    snprintf(number, sizeof number, "%lld", (long long)row->trial);
+    o = json_pack("{s:o,s:o}", "tags", hy_json_tags(row->tags), "note", hy_json_text(row->note));
+    return o && json_object_set_new(arg, number, o) == 0 ? 0 : -ENOMEM;
+}
+
+static json_t *json_dim(const struct hy_dim *d)
+{
+    static const char *const kinds[] = {[HY_DIM_FLOAT] = "float", [HY_DIM_INT] = "int", [HY_DIM_CATEGORY] = "category"};
+
+    if (d->kind == HY_DIM_CATEGORY)
+        return json_pack("{s:o,s:s,s:b,s:n,s:n}", "name", hy_json_text(d->name), "kind", kinds[d->kind], "log", 0,
+                         "low", "high");
+    return json_pack("{s:o,s:s,s:b,s:o,s:o}", "name", hy_json_text(d->name), "kind", kinds[d->kind], "log", d->log,
+                     "low", hy_json_number(d->low), "high", hy_json_number(d->high));
+}
+
+/* How the run's hyperparameters are chosen; null for a training, and when the spec cannot be read. */
+static json_t *json_search(const Hy__RunSpec *spec)
+{
+    static const char *const kinds[] = {[HY_SEARCH_GRID] = "grid",
+                                        [HY_SEARCH_RANDOM] = "random",
+                                        [HY_SEARCH_EVOLVE] = "evolve",
+                                        [HY_SEARCH_PAIRED] = "paired"};
+    struct hy_search_settings settings;
+    struct hy_space space = {0};
+    json_t *dims = NULL, *o = NULL;
+    int rc;
+
+    if (!spec || spec->ranks)
+        return json_null();
+    settings = hy_run_settings(spec);
+    if ((size_t)settings.kind >= HY_COUNT(kinds) || hy_run_space(spec, &space, &(struct hy_err){0}) < 0) {
+        hy_space_done(&space);
+        return json_null();
+    }
+    dims = json_array();
+    rc = dims ? 0 : -ENOMEM;
+    for (size_t i = 0; i < space.count && rc == 0; i++)
+        rc = hy_json_append(dims, json_dim(&space.dims[i]));
+    if (rc == 0)
+        o = json_pack("{s:s,s:i,s:O}", "kind", kinds[settings.kind], "population",
+                      (int)hy_search_population(&settings, space.count), "space", dims);
+    json_decref(dims);
+    hy_space_done(&space);
+    return o;
+}
+
+void hy_api_run(struct hy_exchange *x)
+{
+    hy_cleanup_store_use struct hy_store_use u = {0};
+    hy_cleanup_run_info struct hy_run_info r = {0};
+    struct hy_err err = {0};
+    json_t *o, *notes, *labels;
+    int rc;
+
+    if (hy_api_find_run(x, &u, &r) < 0)
+        return;
+    o = hy_json_run(&r.row, &r.counts, r.alive, r.shown, NULL);
+    notes = json_array();
+    labels = json_object();
+    rc = json_object_set_new(o, "notes", notes) | json_object_set_new(o, "trial_labels", labels) ? -ENOMEM : 0;
+    if (rc == 0)
+        rc = hy_store_note_each(u.store, r.row.id, 0, add_note, notes, &err);
+    if (rc == 0)
+        rc = hy_store_label_each(u.store, r.row.id, add_label, labels, &err);
+    if (rc == 0)
+        rc = hy_json_set(o, "search", json_search(r.spec));
+    if (rc < 0 && !err.code)
+        hy_err_oom(&err);
+    if (rc == 0) {
+        hy_reply_json(x, o);
+    } else {
+        json_decref(o);
+        hy_reply_failure(x, &err);
+    }
+}
+
+/* ---- GET /events ------------------------------------------------------------------------------------------------ */
+
+#define LOOK_MS 250
+#define NO_VERSION (-2)
+#define PING_LOOKS 60 /* looks without a change until a line keeps the connection alive */
+
+/* Sends the store's version whenever it has changed; the page then asks for what it shows. */
+struct events {
+    struct hy_reply_source source;
+    struct hy_store_use use;
+    int64_t version;
+    int looks;
+    bool has_sent; /* the next look is after a pause */
+};
+
+static int read_events(struct hy_reply_source *s, struct hy_buf *out)
+{
+    struct events *e = hy_container(s, struct events, source);
+    int64_t version = -1; /* there is no store yet */
+    int rc;
+
+    if (e->has_sent) {
+        e->has_sent = false;
+        return -EAGAIN;
+    }
+    rc = e->use.store ? hy_store_check_files(e->use.store, NULL) : -ESTALE;
+
+    if (rc < 0) {
+        hy_store_close(hy_take(e->use.store));
+        rc = hy_web_store(e->use.web, e->use.project, &e->use.store, NULL);
+        e->version = rc == 0 ? NO_VERSION : e->version; /* versions of two connections cannot be compared */
+    }
+    if (rc == 0)
+        rc = hy_store_version(e->use.store, &version, NULL);
+    if (rc < 0 && rc != -ENOENT && rc != -ENODATA)
+        return rc;
+    if (version != e->version || ++e->looks >= PING_LOOKS) {
+        const char *kind = version != e->version ? "change" : "ping";
+
+        e->version = version;
+        e->looks = 0;
+        e->has_sent = true;
+        return hy_buf_printf(out, "event: %s\ndata: %lld\n\n", kind, (long long)version) < 0 ? -ENOMEM : 1;
+    }
+    return -EAGAIN;
+}
+
+static void close_events(struct hy_reply_source *s)
+{
+    struct events *e = hy_container(s, struct events, source);
+
+    hy_store_use_done(&e->use);
+    free(e);
+}
+
+void hy_api_events(struct hy_exchange *x)
+{
+    const struct hy_project *project = NULL;
+    struct hy_err err = {0};
+    struct events *e;
+
+    if (hy_api_project(x, &project, &err) < 0) {
+        hy_reply_failure(x, &err);
+        return;
+    }
+    e = hy_calloc(1, sizeof *e);
+    if (!e) {
+        hy_reply_error(x, 503, "out of memory");
+        return;
+    }
+    e->source = (struct hy_reply_source){.read = read_events, .close = close_events, .size = -1, .wait_ms = LOOK_MS};
+    e->use = (struct hy_store_use){.web = x->web, .project = project};
+    e->version = NO_VERSION;
+    x->source = &e->source;
+    hy_reply_bytes(x, 200, "text/event-stream", "", 0);
+}

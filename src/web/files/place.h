@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A directory whose files clients may use (a project's, or a trial's; local or HDFS), and paths in it.
+ *
+ * Paths are relative and hostile: they stay in the directory, no link is followed, and what belongs to hopyard itself
+ * (.hopyard, run.db and its like) does not exist for them, at any depth. Of a project, Shared/OWNER::NAME is the data
+ * set that another user shares with it, and what is below it is confined to that.
+ */
+#ifndef HY_WEB_PLACE_H
+#define HY_WEB_PLACE_H
+
+#include "fs/fs.h"
+#include "web/exchange.h"
+
+#define HY_PLACE_SHARES "Shared" /* the directory of a project's shares */
+
+struct hy_place {
+    char *root;                    /* a directory or URL */
+    char *inside;                  /* the part of the root that is used: a path below it; "": all */
+    struct hy_fs_confined_dir dir; /* private */
+    struct {
+        char *name, *root; /* NULL: none is open */
+        struct hy_fs_confined_dir dir;
+    } share; /* private: the one that was used last */
+};
+
+/* The files of the project, or of the trial that the route's first two open segments name; otherwise -Exxx, and the
+ * reply is set. */
+int hy_place_of_project(struct hy_exchange *x, struct hy_place *ret);
+int hy_place_of_trial(struct hy_exchange *x, struct hy_place *ret);
+void hy_place_done(struct hy_place *p);
+#define hy_cleanup_place __attribute__((cleanup(hy_place_done)))
+
+/* Whether the name of a file or directory belongs to hopyard. */
+bool hy_place_hides(const char *name);
+/* 0, -EINVAL for a path that leaves the directory or is too long, or -EACCES for one of hopyard's own files; with a
+ * sentence. "" is the directory itself. */
+int hy_place_check(const char *path, struct hy_err *err);
+
+/* The path in a parameter of the query; "" if it is missing. Otherwise -Exxx, and the reply is set. */
+int hy_place_parameter(struct hy_exchange *x, const char *name, char **ret);
+/* The same for one that must name something in the directory. */
+int hy_place_required(struct hy_exchange *x, const char *name, char **ret);
+
+/* URLs for fs.h, until the next call; the path was checked. Of a file or directory that exists, to read it; and of an
+ * entry of a directory that exists, to make, rename or remove it. */
+int hy_place_existing(struct hy_place *p, const char *path, char **ret_url, struct hy_err *err);
+int hy_place_entry(struct hy_place *p, const char *path, char **ret_url, struct hy_err *err);
+/* Replies with the failure, in terms of the user's paths. */
+void hy_place_failure(struct hy_exchange *x, const struct hy_place *p, struct hy_err *err);
+/* The path for programs: absolute, or a URL; of a share, once one of its files was used, the real one. NULL when out of
+ * memory. */
+char *hy_place_address(const struct hy_place *p, const char *path);
+
+/* Calls `visit` for everything below a directory, directories before their contents, without following links.
+ * -EACCES when it contains one of hopyard's own files, unless `skip_hidden`. */
+struct hy_place_walk {
+    int (*visit)(void *arg, const char *path, const struct hy_fs_info *entry, struct hy_err *err);
+    void *arg;
+    bool skip_hidden;
+};
+int hy_place_walk(struct hy_place *p, const char *path, const struct hy_place_walk *how, struct hy_err *err);
+
+/* The last name of a path, and its directory ("" for the top). */
+const char *hy_place_name(const char *path);
+char *hy_place_parent(const char *path);
+char *hy_place_join(const char *directory, const char *name);
+/* The type of an image that browsers show without running anything in it; NULL: it is none. */
+const char *hy_place_image_type(const char *path);
+
+#endif
