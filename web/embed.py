@@ -18,11 +18,13 @@ def array(name: str, data: bytes) -> str:
 def main(out: str, *paths: str) -> None:
     arrays, rows = [], []
     for i, path in enumerate(paths):
+        is_page = path.endswith(".html")  # the server puts its base URL into it
         with open(path, "rb") as file:
-            data = gzip.compress(file.read(), 9, mtime=0)
+            data = file.read() if is_page else gzip.compress(file.read(), 9, mtime=0)
         arrays.append(array(f"file_{i}", data))
         rows.append(f'    {{"{os.path.basename(path)}", "{TYPES[os.path.splitext(path)[1]]}", '
-                    f'"{hashlib.sha256(data).hexdigest()[:16]}", true, file_{i}, sizeof file_{i}}},\n')
+                    f'"{hashlib.sha256(data).hexdigest()[:16]}", {str(not is_page).lower()}, '
+                    f'file_{i}, sizeof file_{i}}},\n')
     with open(out, "w") as file:
         file.write('#include "web/assets.h"\n\n' + "\n".join(arrays)
                    + "\nconst struct hy_asset hy_assets[] = {\n" + "".join(rows) + "    {0},\n};\n")

@@ -4,16 +4,32 @@ import { useEffect, useState } from "preact/hooks";
 
 const changed = new EventTarget();
 
+/** The path below which the server shows the page, with a slash at its end. */
+export const BASE = new URL(document.baseURI).pathname;
+
 export interface Address {
+  project: string | null; // the ID of another project than the server's own
   path: string[]; // ["runs", "7"]
   params: URLSearchParams;
 }
 
 function read(): Address {
-  return {
-    path: location.pathname.split("/").filter(Boolean).map(decodeURIComponent),
-    params: new URLSearchParams(location.search),
-  };
+  const below = location.pathname.startsWith(BASE) ? location.pathname.slice(BASE.length) : "";
+  const path = below.split("/").filter(Boolean).map(decodeURIComponent);
+  const project = path[0] === "p" && path[1] ? path[1] : null;
+  return { project, path: project ? path.slice(2) : path, params: new URLSearchParams(location.search) };
+}
+
+export const currentProject = (): string | null => read().project;
+
+/** The address of a view of this project: to("runs/7"). Every link of the page is made with it. */
+export function to(path: string): string {
+  return inProject(currentProject(), path);
+}
+
+/** The same in another project; null is the server's own. */
+export function inProject(project: string | null, path: string): string {
+  return BASE + (project ? `p/${project}/` : "") + path;
 }
 
 export function go(href: string): void {
@@ -52,7 +68,7 @@ export function useAddress(): Address {
 export function followLinks(event: MouseEvent): void {
   const link = (event.target as Element).closest?.("a");
   if (!link || event.defaultPrevented || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey) return;
-  if (link.origin !== location.origin || link.target || link.hasAttribute("download")) return;
+  if (link.origin !== location.origin || !link.pathname.startsWith(BASE) || link.target || link.hasAttribute("download")) return;
   event.preventDefault();
   go(link.pathname + link.search);
 }

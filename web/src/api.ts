@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // The server's JSON API, /api/v1/….
+import { BASE, currentProject } from "./address";
+
+export interface Project {
+  id: string;
+  name: string;
+  path: string;
+  is_own: boolean;
+}
 
 export interface Run {
   run: number;
   name: string | null;
   state: string;
   message: string | null;
+  kind: string | null;
+  engine: string | null;
+  tags: string[];
+  note: string | null;
   command: string[];
   ranks: number | null;
   metric: string | null;
@@ -24,6 +36,21 @@ export interface Run {
   best_trial: number | null;
   best_value: number | null;
   notes?: { seq: number; time: number; text: string }[];
+  trial_labels?: Record<string, Label>;
+  search?: Search | null;
+}
+
+/** What people write to a run or a trial. */
+export interface Label {
+  tags: string[];
+  note: string | null;
+}
+
+/** How the hyperparameters of a run are chosen. */
+export interface Search {
+  kind: "grid" | "random" | "evolve" | "paired";
+  population: number; // of an evolution: trial n is of generation (n - 1) / population; otherwise 0
+  space: { name: string; kind: "float" | "int" | "category"; log: boolean; low: number | null; high: number | null }[];
 }
 
 export interface Trial {
@@ -37,13 +64,42 @@ export interface Trial {
   message?: string | null;
 }
 
-/** All trials of a run, by column: the n-th of each belong to the n-th trial. */
+/** Trials of a run, by column: the n-th of each belong to the n-th trial. */
 export interface Columns {
+  since: number; // 0: these are all; otherwise only those that have changed
+  seq: number; // the next `since`
   number: number[];
   state: string; // the first letter of each
   value: (number | null)[];
+  start: number[]; // seconds after the run
   seconds: (number | null)[];
   params: Record<string, unknown[]>;
+  messages: Record<string, string>; // by number
+}
+
+/** The reported values of several trials. */
+export interface Curves {
+  names: string[]; // that these trials have reported
+  name: string | null;
+  curves: { trial: number; step: (number | null)[]; value: (number | null)[]; time: number[] }[];
+}
+
+export interface Importance {
+  method: string;
+  trials: number;
+  used: number;
+  importance: { name: string; share: number }[];
+  pairs: { names: string[]; share: number }[];
+  why: string | null;
+}
+
+/** What an attempt used over time. */
+export interface AttemptUsage {
+  time_ms: number[]; // since its process was started
+  memory: number[];
+  cpu_ms: number[]; // so far
+  gpu_memory: number[] | null;
+  gpu_use: number[] | null;
 }
 
 export interface Attempt {
@@ -58,6 +114,11 @@ export interface Attempt {
   ended: number;
   cpu_ms: number;
   peak_memory: number;
+  queued: number; // 0: not known
+  held: string | null; // what it waited for on its agent
+  begun: number; // the end of that wait; 0: it lasts, or there was none
+  gpus: number[];
+  usage: AttemptUsage | null; // null: too short to be sampled
 }
 
 export interface Curve {
@@ -70,6 +131,7 @@ export interface Curve {
 export interface TrialDetails extends Trial {
   attempts: Attempt[];
   metrics: Record<string, Curve>;
+  output: { stdout: number; stderr: number }; // bytes
 }
 
 /** A reply that is not a success: the server's sentence. */
@@ -77,37 +139,63 @@ export class Refused extends Error {
   constructor(
     readonly status: number,
     text: string,
+    readonly option: string | null = null, // of a run that was not started: the option that is wrong
   ) {
     super(text);
   }
 }
 
-async function request<T>(path: string, init?: RequestInit): Promise<T> {
-  const reply = await fetch(`/api/v1${path}`, { credentials: "same-origin", ...init });
+/** The address of an endpoint, "/runs/7", for the project that is shown. */
+export function endpoint(path: string): string {
+  const project = currentProject();
+  return `${BASE}api/v1${path}${project ? `${path.includes("?") ? "&" : "?"}project=${project}` : ""}`;
+}
+
+export async function request<T>(path: string, init?: RequestInit): Promise<T> {
+  const reply = await fetch(endpoint(path), { credentials: "same-origin", ...init });
   if (reply.status === 204) return undefined as T;
   const value = await reply.json();
-  if (!reply.ok) throw new Refused(reply.status, value.error ?? reply.statusText);
+  if (!reply.ok) throw new Refused(reply.status, value.error ?? reply.statusText, value.option);
   return value as T;
 }
 
+export const getProjects = () => request<{ projects: Project[] }>("/projects");
+export const getScripts = () => request<{ scripts: string[] }>("/scripts");
 export const getRuns = () => request<{ project: string; runs: Run[] }>("/runs");
 export const getRun = (run: string) => request<Run>(`/runs/${encodeURIComponent(run)}`);
+const json = (method: string, value?: unknown): RequestInit => ({
+  method,
+  headers: value === undefined ? undefined : { "Content-Type": "application/json" },
+  body: value === undefined ? undefined : JSON.stringify(value),
+});
+
+export const startRun = (command: string[], options: [string, string][]) =>
+  request<{ run: number }>("/runs", json("POST", { command, options }));
+export const resumeRun = (run: number) => request<{ run: number }>(`/runs/${run}/resume`, json("POST"));
+export const removeRun = (run: number) => request<void>(`/runs/${run}`, json("DELETE"));
+export const changeRun = (run: number, change: Partial<Label> & { name?: string | null }) =>
+  request<void>(`/runs/${run}`, json("PATCH", change));
+export const changeTrial = (run: number | string, trial: number | string, change: Partial<Label>) =>
+  request<void>(`/runs/${run}/trials/${trial}`, json("PATCH", change));
 export const stopRun = (run: number) => request<void>(`/runs/${run}/stop`, { method: "POST" });
 
-export const getTrials = (run: string, sort: string, offset: number, limit: number) =>
-  request<{ count: number; trials: Trial[] }>(
-    `/runs/${encodeURIComponent(run)}/trials?sort=${sort}&offset=${offset}&limit=${limit}`,
-  );
+export const getColumns = (run: string, since: number) =>
+  request<Columns>(`/runs/${encodeURIComponent(run)}/columns?since=${since}`);
 
-export const getColumns = (run: string) => request<Columns>(`/runs/${encodeURIComponent(run)}/columns`);
+export const getCurves = (run: string, query: Record<string, string>) =>
+  request<Curves>(`/runs/${encodeURIComponent(run)}/curves?${new URLSearchParams(query)}`);
+
+export const getImportance = (run: string) => request<Importance>(`/runs/${encodeURIComponent(run)}/importance`);
 
 export const getTrial = (run: string, trial: string) =>
   request<TrialDetails>(`/runs/${encodeURIComponent(run)}/trials/${encodeURIComponent(trial)}`);
 
-/** The output of a trial, in pieces as they come, until the trial is over or `signal` aborts. */
-export async function* readOutput(run: string, trial: string, stream: string, offset: number, signal: AbortSignal) {
-  const path = `/api/v1/runs/${encodeURIComponent(run)}/trials/${encodeURIComponent(trial)}/output/${stream}`;
-  const reply = await fetch(`${path}?offset=${offset}&follow=1`, { signal });
+const outputPath = (run: string, trial: string, stream: string) =>
+  `/runs/${encodeURIComponent(run)}/trials/${encodeURIComponent(trial)}/output/${stream}`;
+
+/** The output of a trial from an offset on, in pieces as they come, until the trial is over or `signal` aborts. */
+export async function* followOutput(run: string, trial: string, stream: string, offset: number, signal: AbortSignal) {
+  const reply = await fetch(endpoint(`${outputPath(run, trial, stream)}?offset=${offset}&follow=1`), { signal });
   if (!reply.ok) throw new Refused(reply.status, (await reply.json()).error);
   const reader = reply.body!.getReader();
   for (;;) {
@@ -116,3 +204,24 @@ export async function* readOutput(run: string, trial: string, stream: string, of
     yield value;
   }
 }
+
+/** At most `limit` bytes of it. */
+export async function readOutput(run: string, trial: string, stream: string, offset: number, limit: number) {
+  const reply = await fetch(endpoint(`${outputPath(run, trial, stream)}?offset=${offset}&limit=${limit}`));
+  if (!reply.ok) throw new Refused(reply.status, (await reply.json()).error);
+  return new Uint8Array(await reply.arrayBuffer());
+}
+
+export const searchOutput = (
+  run: string,
+  trial: string,
+  stream: string,
+  text: string | null,
+  offset: number,
+  backward: boolean,
+) => {
+  const params = new URLSearchParams({ offset: String(offset) });
+  if (text !== null) params.set("text", text);
+  if (backward) params.set("backward", "1");
+  return request<{ found: number | null; next: number | null }>(`${outputPath(run, trial, stream)}/search?${params}`);
+};

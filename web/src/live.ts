@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the page shows, asked for again whenever the store has changed.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Refused } from "./api";
+import { currentProject } from "./address";
+import { endpoint, Refused } from "./api";
 
 type Listener = () => void;
 const listeners = new Set<Listener>();
 let source: EventSource | null = null;
+let address = "";
 
+/** One connection, for the project that is shown. */
 function connect(): void {
-  source = new EventSource("/api/v1/events");
+  if (source && address === endpoint("/events")) return;
+  source?.close();
+  address = endpoint("/events");
+  source = new EventSource(address);
   source.addEventListener("change", () => {
     for (const listener of listeners) listener();
   });
@@ -17,7 +23,7 @@ function connect(): void {
 /** Calls `listener` at every change of the store; returns the function that ends it. */
 function onChange(listener: Listener): () => void {
   listeners.add(listener);
-  if (!source) connect();
+  connect();
   return () => listeners.delete(listener);
 }
 
@@ -55,8 +61,15 @@ export function useLive<T>(key: string, load: () => Promise<T>): Live<T> {
       isCurrent = false;
       end();
     };
-  }, [key]);
+  }, [key, currentProject()]);
   return state;
+}
+
+/** Waits until `ms` have passed since the last call: for what is too costly to ask for at every change. */
+export async function pace(last: { current: number }, ms: number): Promise<void> {
+  const wait = last.current + ms - performance.now();
+  if (last.current && wait > 0) await new Promise((resolve) => setTimeout(resolve, wait));
+  last.current = performance.now();
 }
 
 export const needsLogin = (error?: Error): boolean => error instanceof Refused && error.status === 401;

@@ -1,56 +1,175 @@
 // SPDX-License-Identifier: Apache-2.0
-// The output of a trial, while it is printed. Only its end is kept in the page.
-import { useEffect, useRef, useState } from "preact/hooks";
-import { readOutput } from "./api";
+// The output of a trial, as a terminal shows it and while it is printed. Only the lines that are visible are elements.
+import { useEffect, useReducer, useRef, useState } from "preact/hooks";
+import { endpoint } from "./api";
+import { size as sizeText } from "./format";
+import "./log.css";
+import { LogWindow } from "./log_window";
 import { Failure } from "./parts";
+import type { Span } from "./terminal";
 
-const KEPT = 1 << 20; // characters
-const NEAR = 40; // pixels from the end that count as the end
+const LINE = 17; // pixels, as in the style sheet
+const MORE = 40; // lines that are rendered above and below the visible ones
+const NEAR = 200; // lines from the edge of the window at which more is read
 
-/** What a terminal would show: without escape sequences, and of a line that was overwritten its last state. */
-export function plain(text: string): string {
-  return text
-    .replace(/\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])/g, "")
-    .replace(/\r+\n/g, "\n")
-    .replace(/[^\n]*\r(?=[^\n])/g, "");
+function Line({ spans, isFound }: { spans: Span[]; isFound: boolean }) {
+  return (
+    <div class={isFound ? "line found" : "line"}>
+      {spans.map((s) =>
+        s.style || s.color || s.back ? (
+          <span class={s.style} style={{ color: s.color || undefined, backgroundColor: s.back || undefined }}>
+            {s.text}
+          </span>
+        ) : (
+          s.text
+        ),
+      )}
+      {"\n"}
+    </div>
+  );
 }
 
-export function Log({ run, trial, stream }: { run: string; trial: string; stream: string }) {
-  const box = useRef<HTMLPreElement>(null);
-  const [text, setText] = useState("");
-  const [isCut, setCut] = useState(false);
+export function Log({ run, trial, stream, size }: { run: string; trial: string; stream: string; size: number }) {
+  const box = useRef<HTMLDivElement>(null);
+  const log = useRef<LogWindow | null>(null);
+  const follows = useRef(true);
+  const lastTop = useRef(0);
+  const lastHeight = useRef(0);
+  const [, redraw] = useReducer((n: number) => n + 1, 0);
   const [error, setError] = useState<Error>();
+  const [text, setText] = useState("");
+  const [found, setFound] = useState<{ offset: number; line: number } | null>(null);
+  const [message, setMessage] = useState("");
+
   useEffect(() => {
-    const abort = new AbortController();
-    const decoder = new TextDecoder();
-    const follow = async () => {
-      let kept = "";
-      for await (const piece of readOutput(run, trial, stream, 0, abort.signal)) {
-        kept += decoder.decode(piece, { stream: true });
-        if (kept.length > 2 * KEPT) {
-          kept = kept.slice(kept.indexOf("\n", kept.length - KEPT) + 1);
-          setCut(true);
-        }
-        setText(plain(kept));
-      }
-    };
-    follow().catch((e: Error) => {
-      if (!abort.signal.aborted) setError(e);
-    });
-    return () => abort.abort();
+    const made = new LogWindow(run, trial, stream, size, () => redraw(0), setError);
+    log.current = made;
+    follows.current = true;
+    void made.follow();
+    return () => made.close();
   }, [run, trial, stream]);
-  const element = box.current;
-  const isAtEnd = !element || element.scrollHeight - element.scrollTop - element.clientHeight < NEAR;
   useEffect(() => {
-    if (isAtEnd && box.current) box.current.scrollTop = box.current.scrollHeight;
-  }, [text]);
+    const element = box.current;
+    if (!element || !follows.current) return;
+    element.scrollTop = element.scrollHeight;
+    lastTop.current = element.scrollTop;
+    lastHeight.current = element.scrollHeight;
+  });
+
+  const window = log.current;
+  const lines = window?.screen.length ?? 0;
+
+  const scrollToLine = (line: number) => {
+    if (box.current) box.current.scrollTop = Math.max(0, line * LINE - box.current.clientHeight / 3);
+  };
+  const showAt = async (offset: number, isMatch: boolean) => {
+    if (!window) return;
+    follows.current = false;
+    try {
+      const line = await window.show(offset);
+      setFound(isMatch ? { offset, line } : null);
+      requestAnimationFrame(() => scrollToLine(line));
+    } catch (e) {
+      setError(e as Error);
+    }
+  };
+  const find = async (wanted: string | null, from: number, backward: boolean) => {
+    if (!window) return;
+    setMessage("Searching…");
+    try {
+      const offset = await window.find(wanted, from, backward);
+      setMessage(offset === null ? (wanted === null ? "No error was found." : "Not found.") : "");
+      if (offset !== null) await showAt(offset, true);
+    } catch (e) {
+      setMessage("");
+      setError(e as Error);
+    }
+  };
+  const toEnd = () => {
+    follows.current = true;
+    setFound(null);
+    void window?.follow();
+  };
+  const onScroll = async () => {
+    const element = box.current;
+    if (!element || !window) return;
+    const top = element.scrollTop / LINE;
+    const bottom = (element.scrollTop + element.clientHeight) / LINE;
+    const isAtEnd = window.end >= window.size && element.scrollHeight - element.scrollTop - element.clientHeight < 2 * LINE;
+    const isShorter = element.scrollHeight < lastHeight.current; // then the browser has moved it
+    if (!isShorter && element.scrollTop < lastTop.current - 1) follows.current = false;
+    else if (isAtEnd) follows.current = true;
+    lastTop.current = element.scrollTop;
+    lastHeight.current = element.scrollHeight;
+    redraw(0);
+    let moved = 0;
+    if (!follows.current && top < NEAR) moved = await window.readBefore();
+    else if (!follows.current && lines - bottom < NEAR) moved = -(await window.readAfter());
+    if (moved) element.scrollTop += moved * LINE;
+    if (moved) setFound((f) => f && { ...f, line: f.line + moved });
+  };
+
+  const height = box.current?.clientHeight ?? 500;
+  const top = follows.current ? Math.max(0, lines * LINE - height) : (box.current?.scrollTop ?? 0);
+  const first = Math.max(0, Math.floor(top / LINE) - MORE);
+  const last = Math.min(lines, Math.ceil((top + height) / LINE) + MORE);
+  const shown = window ? Array.from({ length: Math.max(0, last - first) }, (_, i) => first + i) : [];
   return (
     <>
       <Failure error={error} />
-      {isCut && <p class="dim">The beginning is not shown; `hopyard logs {run} {trial}` prints all of it.</p>}
-      <pre ref={box} class="log" tabIndex={0} aria-label={`${stream} of trial ${trial}`}>
-        {text || "(nothing yet)"}
-      </pre>
+      <form
+        class="bar log-bar"
+        onSubmit={(e) => {
+          e.preventDefault();
+          void find(text || null, found ? found.offset + 1 : 0, false);
+        }}
+      >
+        <input
+          type="search"
+          placeholder="Search in the output"
+          aria-label="Search in the output"
+          value={text}
+          onInput={(e) => {
+            setText(e.currentTarget.value);
+            setFound(null);
+          }}
+        />
+        <button type="submit" disabled={!text}>
+          Next
+        </button>
+        <button type="button" disabled={!text} onClick={() => void find(text, found?.offset ?? Number.MAX_SAFE_INTEGER, true)}>
+          Previous
+        </button>
+        <button type="button" onClick={() => void find(null, 0, false)}>
+          First error
+        </button>
+        <button type="button" onClick={() => void showAt(0, false)}>
+          Start
+        </button>
+        <button type="button" onClick={toEnd}>
+          End
+        </button>
+        <a href={endpoint(`/runs/${encodeURIComponent(run)}/trials/${trial}/output/${stream}`)} download={`${run}-${trial}-${stream}.txt`}>
+          Download
+        </a>
+        <span class="dim" role="status">
+          {message ||
+            (window && window.size > 0 && `${sizeText(window.start)} to ${sizeText(window.end)} of ${sizeText(window.size)}`)}
+        </span>
+      </form>
+      <div ref={box} class="log" role="log" tabIndex={0} aria-label={`${stream} of trial ${trial}`} onScroll={() => void onScroll()}>
+        {lines === 0 ? (
+          <span class="dim">{window?.isEnded ? "It has printed nothing." : "It has printed nothing yet."}</span>
+        ) : (
+          <div class="lines" style={{ height: `${lines * LINE}px` }}>
+            <div class="window" style={{ top: `${first * LINE}px` }}>
+              {shown.map((i) => (
+                <Line key={i} spans={window!.screen.line(i)} isFound={found?.line === i} />
+              ))}
+            </div>
+          </div>
+        )}
+      </div>
     </>
   );
 }

@@ -1,29 +1,87 @@
 // SPDX-License-Identifier: Apache-2.0
 import { render } from "preact";
 import "uplot/dist/uPlot.min.css";
-import { followLinks, useAddress } from "./address";
+import { followLinks, go, inProject, to, useAddress } from "./address";
+import { getProjects } from "./api";
+import { Cluster } from "./cluster";
+import { Compare } from "./compare";
+import { Files } from "./files";
+import { Jupyter } from "./jupyter";
+import { useLive } from "./live";
+import { Models } from "./models";
+import { Notices } from "./notices";
 import { Run } from "./run";
 import { Runs } from "./runs";
+import { Shares } from "./shares";
 import "./style.css";
+import { TensorBoard } from "./tensorboard";
 import { Trial } from "./trial";
 
 function Page() {
   const { path } = useAddress();
   if (path[0] === "runs" && path[1] && path[2] === "trials" && path[3]) return <Trial run={path[1]} id={path[3]} />;
   if (path[0] === "runs" && path[1]) return <Run id={path[1]} />;
+  if (path[0] === "cluster") return <Cluster />;
+  if (path[0] === "compare") return <Compare />;
+  if (path[0] === "files") return <Files names={path.slice(1)} />;
+  if (path[0] === "shares") return <Shares />;
+  if (path[0] === "models") return <Models />;
+  if (path[0] === "tensorboard") return <TensorBoard />;
+  if (path[0] === "jupyter") return <Jupyter />;
   return <Runs />;
 }
 
+/** What the navigation shows: the first part of a view's path, and its title. */
+const VIEWS: [string, string][] = [
+  ["", "Runs"],
+  ["cluster", "Cluster"],
+  ["files", "Files"],
+  ["shares", "Shares"],
+  ["models", "Models"],
+  ["tensorboard", "TensorBoard"],
+  ["jupyter", "Jupyter"],
+];
+
+/** The projects of this user, if there are several. */
+function Projects() {
+  const { project } = useAddress();
+  const { value } = useLive("projects", getProjects);
+  if (!value || value.projects.length < 2) return null;
+  return (
+    <select
+      class="projects"
+      aria-label="Project"
+      value={project ?? ""}
+      title={value.projects.find((p) => (p.is_own ? project === null : p.id === project))?.path}
+      onChange={(e) => go(inProject(e.currentTarget.value || null, ""))}
+    >
+      {value.projects.map((p) => (
+        <option key={p.id} value={p.is_own ? "" : p.id}>
+          {p.name}
+        </option>
+      ))}
+    </select>
+  );
+}
+
 function App() {
+  const { path } = useAddress();
+  const current = path[0] === "runs" || path[0] === "compare" ? "" : (path[0] ?? "");
   return (
     <>
-      <nav class="top">
-        <a href="/" class="brand">
+      <nav class="top" aria-label="Views">
+        <a href={to("")} class="brand">
           hopyard
         </a>
-        <a href="/">Runs</a>
+        <Projects />
+        {VIEWS.map(([view, title]) => (
+          <a key={view} href={to(view)} aria-current={view === current ? "page" : undefined}>
+            {title}
+          </a>
+        ))}
       </nav>
       <Page />
+      <Notices />
     </>
   );
 }

@@ -42,6 +42,31 @@ export function Failure({ error }: { error?: Error }) {
   );
 }
 
+/** What may be wider than the window, or too long for it. Its name and place in the tab order let a keyboard scroll it. */
+export function Scroll({ label, class: more, children }: { label: string; class?: string; children: ComponentChildren }) {
+  return (
+    <div class={more ? `scroll ${more}` : "scroll"} role="region" aria-label={label} tabIndex={0}>
+      {children}
+    </div>
+  );
+}
+
+/** A text, and a button that copies it. */
+export function Copy({ text }: { text: string }) {
+  const [isCopied, setCopied] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    setCopied(true);
+    setTimeout(() => setCopied(false), 2000);
+  };
+  return (
+    <span class="copy">
+      <code>{text}</code>
+      <button onClick={() => void copy()}>{isCopied ? "Copied" : "Copy"}</button>
+    </span>
+  );
+}
+
 export function Fact({ name, children }: { name: string; children: ComponentChildren }) {
   return children ? (
     <>

@@ -1,42 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// One run: what it is, the best value over its trials, and its trials.
-import { useState } from "preact/hooks";
-import { type Columns, getColumns, getRun, getTrials, type Run as RunRow, stopRun, type Trial } from "./api";
-import { setParams, useAddress } from "./address";
-import { AgainstParameter, BestSoFar } from "./chart";
-import { command, count, duration, metric, value } from "./format";
+// One run: what it is, and views of its trials.
+import type { ComponentChildren } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { setParams, to, useAddress } from "./address";
+import { getRun, type Run as RunRow } from "./api";
+import { Contour } from "./contour";
+import { Curves } from "./curves";
+import { Difference } from "./difference";
+import { Filters } from "./filters";
+import { command, duration, metric } from "./format";
+import { Generations } from "./generations";
+import { History } from "./history";
+import { Importance } from "./importance";
+import { Tags } from "./labels";
 import { useLive } from "./live";
+import { Parallel } from "./parallel";
 import { Fact, Failure, Progress, State, useNow } from "./parts";
+import "./run.css";
+import { RunActions } from "./run_actions";
+import { Scatter } from "./scatter";
+import { readPicked, readSelection, type Selection, selectRows } from "./selection";
+import { Timeline } from "./timeline";
+import { TrialTable } from "./trial_table";
+import { type Trials, useTrials } from "./trials";
 
-const PAGE = 100;
-
-function Stop({ run }: { run: RunRow }) {
-  const [asks, setAsks] = useState(false);
-  const [error, setError] = useState<Error>();
-  if (run.state !== "running" && run.state !== "waiting") return null;
-  const stop = () => {
-    setAsks(false);
-    stopRun(run.run).catch(setError);
-  };
-  return (
-    <span class="actions">
-      {asks ? (
-        <>
-          Stop its {count(run.running)} running trials?{" "}
-          <button class="danger" onClick={stop}>
-            Stop the run
-          </button>{" "}
-          <button onClick={() => setAsks(false)}>Keep it</button>
-        </>
-      ) : (
-        <button onClick={() => setAsks(true)}>Stop…</button>
-      )}
-      <Failure error={error} />
-    </span>
-  );
-}
-
-function Facts({ run, now }: { run: RunRow; now: number }) {
+function Facts({ run }: { run: RunRow }) {
+  const now = useNow();
   const versions = Object.entries(run.versions ?? {})
     .map(([name, version]) => `${name} ${version}`)
     .join(", ");
@@ -53,6 +42,7 @@ function Facts({ run, now }: { run: RunRow; now: number }) {
         {duration((run.ended ? Date.parse(run.ended) : now) - Date.parse(run.created))}, started{" "}
         {new Date(run.created).toLocaleString()}
       </Fact>
+      <Fact name="Note">{run.note && <span class="note">{run.note}</span>}</Fact>
       <Fact name="Message">{run.message}</Fact>
       <Fact name="Logs">{run.logdir && <code>{run.logdir}</code>}</Fact>
       <Fact name="Commit">{run.git}</Fact>
@@ -62,131 +52,178 @@ function Facts({ run, now }: { run: RunRow; now: number }) {
   );
 }
 
-function TrialTable({ run, trials, offset, total }: { run: RunRow; trials: Trial[]; offset: number; total: number }) {
-  const names = [...new Set(trials.flatMap((t) => Object.keys(t.params)))];
-  const page = (to: number) => setParams({ offset: to > 0 ? String(to) : null });
+interface View {
+  run: RunRow;
+  trials: Trials;
+  rows: Uint32Array; // those that the selection has
+  selection: Selection;
+  params: URLSearchParams;
+}
+
+const hasMetric = (run: RunRow, trials: Trials) => run.metric !== null && trials.count > 0;
+const filters = (v: View) => <Filters run={v.run} trials={v.trials} selection={v.selection} shown={v.rows.length} />;
+
+/** Charts of 100,000 trials take longer than a table of them: the first one is drawn without waiting for them. */
+function Charts({ class: name, children }: { class: string; children: ComponentChildren }) {
+  const [isDue, setDue] = useState(false);
+  useEffect(() => {
+    // The second frame begins when the first one, with the table, is on the screen.
+    let frame = requestAnimationFrame(() => (frame = requestAnimationFrame(() => setDue(true))));
+    return () => cancelAnimationFrame(frame);
+  }, []);
+  return <div class={isDue ? name : `${name} due`}>{isDue && children}</div>;
+}
+
+function Overview(v: View) {
+  const { run, trials, rows, params } = v;
   return (
     <>
-      <div class="scroll">
-        <table>
-          <thead>
-            <tr>
-              <th class="right">Trial</th>
-              <th>State</th>
-              {run.metric && <th class="right">{run.metric}</th>}
-              {names.map((name) => (
-                <th key={name} class="right">
-                  {name}
-                </th>
-              ))}
-              <th class="right">Time</th>
-              <th>Message</th>
-            </tr>
-          </thead>
-          <tbody>
-            {trials.map((t) => (
-              <tr key={t.number} class={t.number === run.best_trial ? "best" : ""}>
-                <td class="right">
-                  <a href={`/runs/${run.run}/trials/${t.number}`}>{t.number}</a>
-                </td>
-                <td>
-                  <State state={t.state} />
-                </td>
-                {run.metric && <td class="right">{metric(t.value)}</td>}
-                {names.map((name) => (
-                  <td key={name} class="right">
-                    {name in t.params ? value(t.params[name]) : ""}
-                  </td>
-                ))}
-                <td class="right">{t.elapsed_ms === undefined ? "" : duration(t.elapsed_ms)}</td>
-                <td class="command">{t.message}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
-      {total > PAGE && (
-        <nav class="pages" aria-label="Pages of trials">
-          <button disabled={offset === 0} onClick={() => page(offset - PAGE)}>
-            Previous
-          </button>
-          <span>
-            {count(offset + 1)} to {count(Math.min(offset + PAGE, total))} of {count(total)}
-          </span>
-          <button disabled={offset + PAGE >= total} onClick={() => page(offset + PAGE)}>
-            Next
-          </button>
-        </nav>
+      <Facts run={run} />
+      {hasMetric(run, trials) && (
+        <Charts class="halves">
+          <History run={run} trials={trials} params={params} />
+          <Importance run={String(run.run)} />
+        </Charts>
       )}
+      {filters(v)}
+      {hasMetric(run, trials) && (
+        <Charts class="scatters">
+          <Scatter run={run} trials={trials} rows={rows} params={params} />
+        </Charts>
+      )}
+      <TrialTable run={run} trials={trials} rows={rows} />
     </>
   );
 }
 
-function Parameters({ run, all }: { run: RunRow; all: Columns }) {
-  const { params } = useAddress();
-  const names = Object.keys(all.params);
-  const name = names.find((n) => n === params.get("against")) ?? names[0];
-  const isLog = params.get("axis") === "log";
-  if (name === undefined) return null;
+interface Tab {
+  key: string;
+  title: string;
+  isShown: (run: RunRow, trials: Trials) => boolean;
+  show: (v: View) => ComponentChildren;
+}
+
+/** The views of a run, in their order. */
+const TABS: Tab[] = [
+  { key: "overview", title: "Overview", isShown: () => true, show: (v) => <Overview {...v} /> },
+  {
+    key: "trials",
+    title: "Trials",
+    isShown: () => true,
+    show: (v) => (
+      <>
+        {filters(v)}
+        <TrialTable run={v.run} trials={v.trials} rows={v.rows} tall />
+      </>
+    ),
+  },
+  {
+    key: "parallel",
+    title: "Parallel",
+    isShown: (run) => !run.ranks,
+    show: (v) => (
+      <>
+        {filters(v)}
+        <Parallel run={v.run} trials={v.trials} rows={v.rows} brushes={v.selection.brushes} params={v.params} />
+        <TrialTable run={v.run} trials={v.trials} rows={v.rows} />
+      </>
+    ),
+  },
+  {
+    key: "contour",
+    title: "Contour",
+    isShown: (run, trials) => run.metric !== null && trials.paramNames.length > 1,
+    show: (v) => (
+      <>
+        {filters(v)}
+        <Contour run={v.run} trials={v.trials} rows={v.rows} params={v.params} />
+      </>
+    ),
+  },
+  { key: "curves", title: "Curves", isShown: () => true, show: (v) => <Curves run={v.run} params={v.params} /> },
+  {
+    key: "generations",
+    title: "Generations",
+    isShown: (run) => run.metric !== null && (run.search?.population ?? 0) > 0,
+    show: (v) => <Generations run={v.run} trials={v.trials} />,
+  },
+  { key: "timeline", title: "Timeline", isShown: () => true, show: (v) => <Timeline run={v.run} /> },
+  {
+    key: "compare",
+    title: "Compare",
+    isShown: () => true,
+    show: (v) => <Difference run={v.run} trials={v.trials} params={v.params} />,
+  },
+];
+
+function TabList({ tabs, current, picked }: { tabs: Tab[]; current: Tab; picked: number }) {
+  useEffect(() => {
+    document.getElementById(`tab-${current.key}`)?.scrollIntoView({ block: "nearest", inline: "nearest" }); // on a phone
+  }, [current.key]);
+  const move = (e: KeyboardEvent) => {
+    const by = e.key === "ArrowRight" ? 1 : e.key === "ArrowLeft" ? -1 : 0;
+    if (!by) return;
+    const next = tabs[(tabs.indexOf(current) + by + tabs.length) % tabs.length]!;
+    setParams({ tab: next.key });
+    document.getElementById(`tab-${next.key}`)?.focus();
+  };
   return (
-    <section>
-      <header class="bar">
-        <h2>{run.metric} against</h2>
-        <select aria-label="Hyperparameter" value={name} onChange={(e) => setParams({ against: e.currentTarget.value })}>
-          {names.map((n) => (
-            <option key={n}>{n}</option>
-          ))}
-        </select>
-        <label>
-          <input type="checkbox" checked={isLog} onChange={(e) => setParams({ axis: e.currentTarget.checked ? "log" : null })} />{" "}
-          logarithmic
-        </label>
-      </header>
-      <AgainstParameter run={run} all={all} name={name} isLog={isLog} />
-    </section>
+    <div class="tabs" role="tablist" aria-label="Views of the run" onKeyDown={move}>
+      {tabs.map((tab) => (
+        <button
+          key={tab.key}
+          id={`tab-${tab.key}`}
+          role="tab"
+          aria-selected={tab === current}
+          aria-controls="view"
+          tabIndex={tab === current ? 0 : -1}
+          onClick={() => setParams({ tab: tab.key === "overview" ? null : tab.key })}
+        >
+          {tab.title}
+          {tab.key === "compare" && picked > 0 && ` (${picked})`}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+function Views({ run, trials, params }: { run: RunRow; trials: Trials; params: URLSearchParams }) {
+  const tabs = TABS.filter((tab) => tab.isShown(run, trials));
+  const current = tabs.find((tab) => tab.key === params.get("tab")) ?? tabs[0]!;
+  const chosen = [params.get("filter"), params.get("best"), params.get("brush")].join("\n");
+  const selection = useMemo(() => readSelection(params), [chosen]);
+  const rows = useMemo(() => selectRows(trials, run, selection), [trials, selection, run.metric, run.maximize]);
+  return (
+    <>
+      <TabList tabs={tabs} current={current} picked={readPicked(params).length} />
+      <div id="view" role="tabpanel" aria-labelledby={`tab-${current.key}`}>
+        {current.show({ run, trials, rows, selection, params })}
+      </div>
+    </>
   );
 }
 
 export function Run({ id }: { id: string }) {
   const { params } = useAddress();
-  const now = useNow();
-  const sort = params.get("sort") === "number" ? "number" : "value";
-  const offset = Math.max(0, Number(params.get("offset") ?? 0) || 0);
   const run = useLive(`run ${id}`, () => getRun(id));
-  const trials = useLive(`trials ${id} ${sort} ${offset}`, () => getTrials(id, sort, offset, PAGE));
-  const all = useLive(`columns ${id}`, () => getColumns(id));
+  const trials = useTrials(id);
   const r = run.value;
+  const labels = JSON.stringify(r?.trial_labels ?? {}); // the run is read at every change, its labels change rarely
+  const labeled = useMemo(() => trials.value?.labeled(JSON.parse(labels)), [trials.value, labels]);
   return (
-    <main>
+    <main class="run">
       <header class="bar">
         <h1>
           Run {r?.run ?? id} {r?.name}
         </h1>
         {r && <State state={r.state} />}
-        {r && <Stop run={r} />}
+        {r && <Tags tags={r.tags} />}
+        {r && <RunActions run={r} />}
+        {r && <a href={to(`tensorboard?runs=${r.run}`)}>TensorBoard</a>}
       </header>
       <Failure error={run.error ?? trials.error} />
-      {r && <Facts run={r} now={now} />}
-      {r?.metric && all.value && <BestSoFar run={r} all={all.value} />}
-      {r?.metric && all.value && <Parameters run={r} all={all.value} />}
-      {r && trials.value && (
-        <section>
-          <header class="bar">
-            <h2>Trials</h2>
-            <label>
-              Sort by{" "}
-              <select
-                value={sort}
-                onChange={(e) => setParams({ sort: e.currentTarget.value === "value" ? null : "number", offset: null })}
-              >
-                <option value="value">best first</option>
-                <option value="number">number</option>
-              </select>
-            </label>
-          </header>
-          <TrialTable run={r} trials={trials.value.trials} offset={offset} total={trials.value.count} />
-        </section>
-      )}
+      {r && labeled && <Views run={r} trials={labeled} params={params} />}
+      {r && !labeled && !trials.error && <Facts run={r} />}
     </main>
   );
 }

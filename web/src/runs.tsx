@@ -1,17 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 // All runs of the project.
+import { useState } from "preact/hooks";
+import { setParams, to, useAddress } from "./address";
 import { getRuns, type Run } from "./api";
-import { setParams, useAddress } from "./address";
 import { age, command, count, duration, metric } from "./format";
+import { Tags } from "./labels";
 import { useLive } from "./live";
-import { Failure, Progress, State, useNow } from "./parts";
+import { NoticeSwitch } from "./notices";
+import { Failure, Progress, Scroll, State, useNow } from "./parts";
+import { RunActions } from "./run_actions";
+import { StartRun } from "./start";
 
-const COLUMNS: { key: string; title: string; sort?: (r: Run) => number | string; right?: boolean }[] = [
+interface Column {
+  key: string;
+  title: string;
+  sort?: (r: Run) => number | string;
+  right?: boolean;
+}
+
+const COLUMNS: Column[] = [
   { key: "run", title: "Run", sort: (r) => r.run, right: true },
   { key: "name", title: "Name", sort: (r) => r.name ?? "" },
   { key: "state", title: "State", sort: (r) => r.state },
   { key: "progress", title: "Trials", sort: (r) => r.done },
   { key: "best", title: "Best", sort: (r) => r.best_value ?? -Infinity },
+  { key: "kind", title: "Kind", sort: (r) => r.kind ?? "" },
+  { key: "engine", title: "Engine", sort: (r) => r.engine ?? "" },
   { key: "created", title: "Started", sort: (r) => r.created },
   { key: "time", title: "Time", sort: elapsed, right: true },
   { key: "command", title: "Command" },
@@ -23,7 +37,9 @@ function elapsed(r: Run): number {
 
 /** Every word of the filter is somewhere in the row. */
 function matches(r: Run, filter: string): boolean {
-  const text = [r.run, r.name, r.state, r.metric, r.git, command(r.command)].join(" ").toLowerCase();
+  const text = [r.run, r.name, r.state, r.metric, r.git, r.kind, r.engine, r.note, ...r.tags, command(r.command)]
+    .join(" ")
+    .toLowerCase();
   return filter
     .toLowerCase()
     .split(/\s+/)
@@ -41,13 +57,30 @@ function sorted(runs: Run[], sort: string): Run[] {
   });
 }
 
-function Row({ r, now }: { r: Run; now: number }) {
+interface RowProps {
+  r: Run;
+  now: number;
+  isChosen: boolean;
+  choose: (run: number, isChosen: boolean) => void;
+}
+
+function Row({ r, now, isChosen, choose }: RowProps) {
   return (
     <tr>
-      <td class="right">
-        <a href={`/runs/${r.run}`}>{r.run}</a>
+      <td>
+        <input
+          type="checkbox"
+          aria-label={`Choose run ${r.run}`}
+          checked={isChosen}
+          onChange={(e) => choose(r.run, e.currentTarget.checked)}
+        />
       </td>
-      <td>{r.name && <a href={`/runs/${r.run}`}>{r.name}</a>}</td>
+      <td class="right">
+        <a href={to(`runs/${r.run}`)}>{r.run}</a>
+      </td>
+      <td title={r.note ?? undefined}>
+        {r.name && <a href={to(`runs/${r.run}`)}>{r.name}</a>} <Tags tags={r.tags} />
+      </td>
       <td>
         <State state={r.state} />
       </td>
@@ -55,6 +88,8 @@ function Row({ r, now }: { r: Run; now: number }) {
         <Progress run={r} />
       </td>
       <td>{r.best_trial ? `${r.metric}=${metric(r.best_value)}` : (r.metric ?? "")}</td>
+      <td>{r.kind}</td>
+      <td>{r.engine}</td>
       <td title={r.created}>{age(r.created, now)}</td>
       <td class="right">{duration((r.ended ? Date.parse(r.ended) : now) - Date.parse(r.created))}</td>
       <td class="command">{command(r.command)}</td>
@@ -62,57 +97,92 @@ function Row({ r, now }: { r: Run; now: number }) {
   );
 }
 
+function Head({ sort }: { sort: string }) {
+  return (
+    <thead>
+      <tr>
+        <th>
+          <span class="visually-hidden">Chosen</span>
+        </th>
+        {COLUMNS.map((c) => (
+          <th key={c.key} class={c.right ? "right" : ""} aria-sort={direction(sort, c.key)}>
+            {c.sort ? (
+              <button onClick={() => setParams({ sort: sort === `-${c.key}` ? c.key : `-${c.key}` })}>{c.title}</button>
+            ) : (
+              c.title
+            )}
+          </th>
+        ))}
+      </tr>
+    </thead>
+  );
+}
+
+/** What can be done with the runs that are chosen. */
+function Chosen({ runs }: { runs: Run[] }) {
+  const [first] = runs;
+  const list = runs.map((r) => r.run).join(",");
+  if (!first) return null;
+  return (
+    <div class="bar chosen" role="group" aria-label="Chosen runs">
+      <strong>{runs.length === 1 ? `Run ${first.run}` : `${count(runs.length)} runs`}</strong>
+      {runs.length > 1 && <a href={to(`compare?runs=${list}`)}>Compare</a>}
+      <a href={to(`tensorboard?runs=${list}`)}>TensorBoard</a>
+      {runs.length === 1 && <RunActions run={first} />}
+    </div>
+  );
+}
+
 export function Runs() {
   const { params } = useAddress();
   const now = useNow();
   const { value, error } = useLive("runs", getRuns);
+  const [isStarting, setStarting] = useState(false);
   const filter = params.get("filter") ?? "";
   const sort = params.get("sort") ?? "-run";
+  const chosen = new Set((params.get("chosen") ?? "").split(",").filter(Boolean).map(Number));
   const all = value?.runs ?? [];
   const shown = sorted(all.filter((r) => matches(r, filter)), sort);
+  const choose = (run: number, isChosen: boolean) => {
+    if (isChosen) chosen.add(run);
+    else chosen.delete(run);
+    setParams({ chosen: [...chosen].join(",") || null });
+  };
   return (
     <main>
       <header class="bar">
         <h1>Runs</h1>
         <input
           type="search"
-          placeholder="Filter by name, state, command…"
+          placeholder="Filter by name, state, tag, command…"
           aria-label="Filter runs"
           value={filter}
           onInput={(e) => setParams({ filter: e.currentTarget.value || null })}
         />
         <span class="dim">{filter ? `${count(shown.length)} of ${count(all.length)}` : count(all.length)}</span>
+        <button class="primary" onClick={() => setStarting(true)}>
+          Start a run…
+        </button>
+        <NoticeSwitch />
       </header>
+      {isStarting && <StartRun onClose={() => setStarting(false)} />}
       <Failure error={error} />
+      <Chosen runs={all.filter((r) => chosen.has(r.run))} />
       {value && all.length === 0 ? (
         <p>
           This project has no runs yet; <code>hopyard run --help</code> shows how to start one.
         </p>
       ) : (
-        <div class="scroll">
+        <Scroll label="Runs">
           <table>
-            <thead>
-              <tr>
-                {COLUMNS.map((c) => (
-                  <th key={c.key} class={c.right ? "right" : ""} aria-sort={direction(sort, c.key)}>
-                    {c.sort ? (
-                      <button onClick={() => setParams({ sort: sort === `-${c.key}` ? c.key : `-${c.key}` })}>
-                        {c.title}
-                      </button>
-                    ) : (
-                      c.title
-                    )}
-                  </th>
-                ))}
-              </tr>
-            </thead>
+            <Head sort={sort} />
             <tbody>
               {shown.map((r) => (
-                <Row key={r.run} r={r} now={now} />
+                <Row key={r.run} r={r} now={now} isChosen={chosen.has(r.run)} choose={choose} />
               ))}
             </tbody>
           </table>
-        </div>
+        </Scroll>
       )}
     </main>
   );

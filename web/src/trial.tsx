@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // One trial: its hyperparameters, reported values, attempts and output.
-import { useState } from "preact/hooks";
-import { type Attempt, getTrial, type TrialDetails } from "./api";
+import { setParams, to, useAddress } from "./address";
+import { type Attempt, getRun, getTrial, type Label, type Run, type TrialDetails } from "./api";
 import { CurveChart } from "./chart";
-import { duration, metric, size, value } from "./format";
+import { TrialFiles } from "./files";
+import { command, duration, metric, size, value } from "./format";
+import { EditTrial, Tags } from "./labels";
 import { useLive } from "./live";
 import { Log } from "./log";
-import { Fact, Failure, State } from "./parts";
+import { Copy, Fact, Failure, Scroll, State } from "./parts";
+import { Usage } from "./usage";
 
 function Attempts({ attempts }: { attempts: Attempt[] }) {
   return (
     <section>
       <h2>Attempts</h2>
-      <div class="scroll">
+      <Scroll label="Attempts">
         <table>
           <thead>
             <tr>
@@ -43,47 +46,86 @@ function Attempts({ attempts }: { attempts: Attempt[] }) {
             ))}
           </tbody>
         </table>
-      </div>
+      </Scroll>
       {attempts
         .filter((a) => a.detail)
         .map((a) => (
           <details key={a.attempt}>
             <summary>Why attempt {a.attempt} failed</summary>
-            <pre class="log">{a.detail}</pre>
+            <pre class="log" tabIndex={0} aria-label={`Why attempt ${a.attempt} failed`}>
+              {a.detail}
+            </pre>
           </details>
         ))}
     </section>
   );
 }
 
-function Facts({ trial }: { trial: TrialDetails }) {
+/** A value as the trial got it, with all digits. */
+const exact = (x: unknown) => (typeof x === "string" ? x : JSON.stringify(x));
+
+/** As Python writes it. */
+const literal = (x: unknown) => (x === null ? "None" : x === true ? "True" : x === false ? "False" : JSON.stringify(x));
+
+/** HOPYARD_SEED of a trial. */
+const seedOf = (run: Run, trial: number) => run.seed + trial;
+
+/** The command of a trial, with its values in place of {names} and its seed; a function as a call. */
+function againLine(run: Run, trial: TrialDetails): string {
+  const fill = (word: string) =>
+    word.replace(/\{(\w+)\}/g, (whole, name: string) => (name in trial.params ? exact(trial.params[name]) : whole));
+  const [title] = run.command;
+  if (run.command.length === 1 && title?.endsWith(")"))
+    return `${title.split("(")[0]}(${Object.entries(trial.params).map(([n, x]) => `${n}=${literal(x)}`).join(", ")})`;
+  const seed = seedOf(run, trial.number) - 1; // it will be trial 1
+  return `hopyard run --seed ${seed} ${run.metric ? `${run.maximize ? "--max" : "--min"} ${run.metric} ` : ""}-- ${command(run.command.map(fill))}`;
+}
+
+function Facts({ run, trial, label }: { run?: Run; trial: TrialDetails; label: Label }) {
+  const versions = Object.entries(run?.versions ?? {})
+    .map(([name, version]) => `${name} ${version}`)
+    .join(", ");
   return (
     <dl class="facts">
-      <Fact name="Value">{metric(trial.value)}</Fact>
+      <Fact name={run?.metric ?? "Value"}>{metric(trial.value)}</Fact>
       {Object.entries(trial.params).map(([name, x]) => (
         <Fact key={name} name={name}>
           {value(x)}
         </Fact>
       ))}
+      <Fact name="Note">{label.note && <span class="note">{label.note}</span>}</Fact>
       <Fact name="Message">{trial.message}</Fact>
+      <Fact name="Commit">{run?.git}</Fact>
+      <Fact name="Seed">{run && String(seedOf(run, trial.number))}</Fact>
+      <Fact name="Versions">{versions}</Fact>
+      <Fact name="Directory">{run?.logdir && <Copy text={`${run.logdir}/${trial.dir}`} />}</Fact>
+      <Fact name="Run again">{run && <Copy text={againLine(run, trial)} />}</Fact>
     </dl>
   );
 }
 
+type Stream = "stdout" | "stderr";
+
 export function Trial({ run, id }: { run: string; id: string }) {
-  const [stream, setStream] = useState("stdout");
+  const { params } = useAddress();
   const { value: trial, error } = useLive(`trial ${run} ${id}`, () => getTrial(run, id));
+  const { value: row } = useLive(`run ${run}`, () => getRun(run));
+  const stream: Stream = params.get("stream") === "stderr" ? "stderr" : "stdout";
+  const label = row?.trial_labels?.[id] ?? { tags: [], note: null };
   return (
     <main>
       <header class="bar">
         <h1>
-          <a href={`/runs/${run}`}>Run {run}</a>, trial {id}
+          <a href={to(`runs/${run}`)}>Run {run}</a>, trial {id}
         </h1>
         {trial && <State state={trial.state} />}
+        <Tags tags={label.tags} />
+        <EditTrial run={run} trial={id} label={label} />
       </header>
       <Failure error={error} />
-      {trial && <Facts trial={trial} />}
+      {trial && <Facts run={row} trial={trial} label={label} />}
       {trial && Object.entries(trial.metrics).map(([name, curve]) => <CurveChart key={name} name={name} curve={curve} />)}
+      {trial && <Usage attempts={trial.attempts} />}
       {trial && <Attempts attempts={trial.attempts} />}
       {trial && (
         <section>
@@ -91,15 +133,19 @@ export function Trial({ run, id }: { run: string; id: string }) {
             <h2>Output</h2>
             <label>
               Stream{" "}
-              <select value={stream} onChange={(e) => setStream(e.currentTarget.value)}>
-                <option>stdout</option>
-                <option>stderr</option>
+              <select
+                value={stream}
+                onChange={(e) => setParams({ stream: e.currentTarget.value === "stderr" ? "stderr" : null })}
+              >
+                <option value="stdout">stdout ({size(trial.output.stdout)})</option>
+                <option value="stderr">stderr ({size(trial.output.stderr)})</option>
               </select>
             </label>
           </header>
-          <Log key={stream} run={run} trial={id} stream={stream} />
+          <Log key={stream} run={run} trial={id} stream={stream} size={trial.output[stream]} />
         </section>
       )}
+      {trial && <TrialFiles run={run} trial={id} />}
     </main>
   );
 }

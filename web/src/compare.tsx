@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several runs: the best value so far of each, and what differs between them.
+import { useMemo } from "preact/hooks";
+import uPlot from "uplot";
+import { setParams, to, useAddress } from "./address";
+import { getColumns, getRun, type Run } from "./api";
+import { axis, Plot, useScheme } from "./chart";
+import { seriesColor } from "./colors";
+import { command, count, duration, metric, value as valueText } from "./format";
+import { bestSoFar } from "./history";
+import { useLive } from "./live";
+import { Failure, Scroll, State } from "./parts";
+import { Trials } from "./trials";
+
+const RUNS = 12;
+
+interface Compared {
+  run: Run;
+  trials: Trials;
+}
+
+const nameOf = (run: Run) => `Run ${run.run}${run.name ? ` ${run.name}` : ""}`;
+
+function elapsed(run: Run): string {
+  return duration((run.ended ? Date.parse(run.ended) : Date.now()) - Date.parse(run.created));
+}
+
+/** The best of each over its trials, or over time. */
+function Chart({ all, name, over }: { all: Compared[]; name: string; over: string }) {
+  const scheme = useScheme();
+  const data = useMemo(
+    () =>
+      uPlot.join(
+        all.map(({ run, trials }): uPlot.AlignedData => {
+          const [x, , best] = bestSoFar(run, trials, over);
+          return [x, best];
+        }),
+      ),
+    [all, over],
+  );
+  return (
+    <Plot
+      data={data}
+      remake={`${all.map(({ run }) => run.run)} ${over}`}
+      label={`The best ${name} so far of ${all.length} runs`}
+      options={(width) => ({
+        width,
+        height: 340,
+        scales: { x: { time: false } },
+        axes: [
+          { ...axis(), label: over === "time" ? "seconds" : "trial" },
+          { ...axis(), size: 70 },
+        ],
+        series: [
+          { label: over === "time" ? "seconds" : "trial" },
+          ...all.map(({ run }, n) => ({
+            label: nameOf(run),
+            stroke: seriesColor(n, scheme),
+            width: 2,
+            spanGaps: true,
+            paths: uPlot.paths.stepped!({ align: 1 }),
+            points: { show: false },
+          })),
+        ],
+      })}
+    />
+  );
+}
+
+function spaceText(run: Run, name: string): string {
+  const dim = run.search?.space.find((d) => d.name === name);
+  if (!dim) return "";
+  return dim.kind === "category" ? "choices" : `${dim.log ? "log " : ""}${metric(dim.low)} … ${metric(dim.high)}`;
+}
+
+/** What is compared: a title, and the text of each run. */
+function facts(all: Compared[]): [string, string[]][] {
+  const each = (text: (c: Compared) => string) => all.map(text);
+  const versions = [...new Set(all.flatMap(({ run }) => Object.keys(run.versions ?? {})))];
+  const dims = [...new Set(all.flatMap(({ run }) => run.search?.space.map((d) => d.name) ?? []))];
+  const params = [...new Set(all.flatMap(({ trials }) => trials.paramNames))];
+  const best = ({ run, trials }: Compared, name: string) => {
+    const i = run.best_trial ? trials.find(run.best_trial) : -1;
+    const x = i < 0 ? null : trials.param(name, i);
+    return x === null ? "" : valueText(x);
+  };
+  return [
+    ["Command", each(({ run }) => command(run.command))],
+    ["Metric", each(({ run }) => (run.metric ? `${run.maximize ? "max" : "min"} ${run.metric}` : ""))],
+    ["Search", each(({ run }) => run.search?.kind ?? (run.ranks ? "training" : ""))],
+    ["Population", each(({ run }) => String(run.search?.population || ""))],
+    ...dims.map((name): [string, string[]] => [`Space of ${name}`, each(({ run }) => spaceText(run, name))]),
+    ...params.map((name): [string, string[]] => [`Best ${name}`, each((c) => best(c, name))]),
+    ["Ranks", each(({ run }) => String(run.ranks ?? ""))],
+    ["Seed", each(({ run }) => String(run.seed))],
+    ["Commit", each(({ run }) => run.git ?? "")],
+    ...versions.map((name): [string, string[]] => [name, each(({ run }) => run.versions?.[name] ?? "")]),
+  ];
+}
+
+function Table({ all, onlyDifferent }: { all: Compared[]; onlyDifferent: boolean }) {
+  const rows = facts(all).filter(([, texts]) => (onlyDifferent ? new Set(texts).size > 1 : texts.some(Boolean)));
+  return (
+    <Scroll label="Runs side by side">
+      <table class="sides">
+        <thead>
+          <tr>
+            <td />
+            {all.map(({ run }) => (
+              <th key={run.run} scope="col">
+                <a href={to(`runs/${run.run}`)}>{nameOf(run)}</a>
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          <tr>
+            <th scope="row">State</th>
+            {all.map(({ run }) => (
+              <td key={run.run}>
+                <State state={run.state} />
+              </td>
+            ))}
+          </tr>
+          <tr>
+            <th scope="row">Best</th>
+            {all.map(({ run }) => (
+              <td key={run.run}>{run.best_trial ? `${run.metric}=${metric(run.best_value)} in trial ${run.best_trial}` : ""}</td>
+            ))}
+          </tr>
+          <tr>
+            <th scope="row">Trials</th>
+            {all.map(({ run }) => (
+              <td key={run.run}>{count(run.done + run.failed + run.stopped)}</td>
+            ))}
+          </tr>
+          <tr>
+            <th scope="row">Time</th>
+            {all.map(({ run }) => (
+              <td key={run.run}>{elapsed(run)}</td>
+            ))}
+          </tr>
+          {rows.map(([title, texts]) => (
+            <tr key={title} class={new Set(texts).size > 1 ? "differs" : ""}>
+              <th scope="row">{title}</th>
+              {texts.map((text, n) => (
+                <td key={n} class="wrap">
+                  {text}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </Scroll>
+  );
+}
+
+async function load(runs: string[]): Promise<Compared[]> {
+  return Promise.all(
+    runs.map(async (id) => {
+      const [run, columns] = await Promise.all([getRun(id), getColumns(id, 0)]);
+      return { run, trials: Trials.none.merge(columns) };
+    }),
+  );
+}
+
+export function Compare() {
+  const { params } = useAddress();
+  const ids = [...new Set((params.get("runs") ?? "").split(",").filter(Boolean))].slice(0, RUNS);
+  const over = params.get("over") === "time" ? "time" : "trials";
+  const onlyDifferent = params.get("same") !== "1";
+  const { value, error } = useLive(`compare ${ids}`, () => load(ids));
+  const metrics = [...new Set((value ?? []).map(({ run }) => run.metric).filter((m): m is string => m !== null))];
+  const groups = useMemo(() => metrics.map((m) => (value ?? []).filter(({ run }) => run.metric === m)), [value]);
+  return (
+    <main>
+      <h1>Compare runs</h1>
+      <Failure error={error} />
+      {ids.length === 0 && <p>No runs are chosen: pick some by their check boxes in the list of runs.</p>}
+      {metrics.map((name, n) => (
+        <section key={name}>
+          <header class="bar">
+            <h2>Best {name} so far</h2>
+            {n === 0 && (
+              <label>
+                over{" "}
+                <select aria-label="Best so far over" value={over} onChange={(e) => setParams({ over: e.currentTarget.value === "time" ? "time" : null })}>
+                  <option value="trials">trials</option>
+                  <option value="time">time</option>
+                </select>
+              </label>
+            )}
+          </header>
+          <Chart all={groups[n]!} name={name} over={over} />
+        </section>
+      ))}
+      {value && ids.length > 0 && (
+        <section>
+          <header class="bar">
+            <h2>Side by side</h2>
+            <label>
+              <input type="checkbox" checked={onlyDifferent} onChange={(e) => setParams({ same: e.currentTarget.checked ? null : "1" })} />{" "}
+              only what differs
+            </label>
+          </header>
+          <Table all={value} onlyDifferent={onlyDifferent} />
+        </section>
+      )}
+    </main>
+  );
+}

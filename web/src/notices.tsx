@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// A notice of the browser when a run ends while this page is open.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { getRuns, type Run } from "./api";
+import { metric } from "./format";
+import { useLive } from "./live";
+
+const KEY = "hopyard-notices";
+const isOn = () => "Notification" in window && Notification.permission === "granted" && localStorage.getItem(KEY) === "on";
+const isOver = (r: Run) => r.state !== "running" && r.state !== "waiting";
+
+export function NoticeSwitch() {
+  const [on, setOn] = useState(isOn);
+  if (!("Notification" in window)) return null;
+  const change = async (wanted: boolean) => {
+    const allowed = wanted && (await Notification.requestPermission()) === "granted";
+    localStorage.setItem(KEY, allowed ? "on" : "off");
+    setOn(allowed);
+  };
+  return (
+    <label>
+      <input type="checkbox" checked={on} onChange={(e) => void change(e.currentTarget.checked)} /> Notify me when a run ends
+    </label>
+  );
+}
+
+/** Shows nothing itself. */
+export function Notices() {
+  const { value } = useLive("notices", getRuns);
+  const running = useRef(new Set<number>());
+  useEffect(() => {
+    for (const r of value?.runs ?? []) {
+      if (!isOver(r)) running.current.add(r.run);
+      else if (running.current.delete(r.run) && isOn()) {
+        const best = r.best_trial ? `, best ${r.metric}=${metric(r.best_value)}` : "";
+        new Notification(`Run ${r.run} ${r.name ?? ""} is ${r.state}`, { body: `${r.done} done, ${r.failed} failed${best}` });
+      }
+    }
+  }, [value]);
+  return null;
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What can be done to a run: stop, resume, delete, edit. Questions first.
+import { useState } from "preact/hooks";
+import { go, to } from "./address";
+import { removeRun, resumeRun, type Run, stopRun } from "./api";
+import { Question } from "./dialog";
+import { count } from "./format";
+import { EditRun } from "./labels";
+
+type Action = "stop" | "resume" | "delete";
+
+const isRunning = (run: Run) => run.state === "running" || run.state === "waiting";
+const trialsOf = (run: Run) => run.running + run.done + run.failed + run.stopped;
+
+/** Whether trials are left to run, or have failed. */
+function canResume(run: Run): boolean {
+  if (isRunning(run)) return false;
+  return run.state !== "done" || run.failed > 0 || run.stopped > 0;
+}
+
+function Ask({ action, run, onClose }: { action: Action; run: Run; onClose: () => void }) {
+  if (action === "stop")
+    return (
+      <Question title={`Stop run ${run.run}?`} yes="Stop the run" isDanger act={() => stopRun(run.run)} onClose={onClose}>
+        <p>
+          {run.running === 1 ? "A running trial is" : `${count(run.running)} running trials are`} ended. Resume continues the
+          run later.
+        </p>
+      </Question>
+    );
+  if (action === "resume")
+    return (
+      <Question title={`Resume run ${run.run}?`} yes="Resume the run" act={() => resumeRun(run.run)} onClose={onClose}>
+        <p>Trials that have not ended run again, and so do failed ones, except in an evolution.</p>
+      </Question>
+    );
+  const remove = async () => {
+    await removeRun(run.run);
+    go(to(""));
+  };
+  return (
+    <Question title={`Delete run ${run.run}?`} yes="Delete the run" isDanger act={remove} onClose={onClose}>
+      <p>
+        Its {count(trialsOf(run))} trials, their output and files are removed. This cannot be undone.
+      </p>
+    </Question>
+  );
+}
+
+export function RunActions({ run }: { run: Run }) {
+  const [action, setAction] = useState<Action | null>(null);
+  return (
+    <span class="actions">
+      <EditRun run={run} /> {isRunning(run) && <button onClick={() => setAction("stop")}>Stop…</button>}{" "}
+      {canResume(run) && <button onClick={() => setAction("resume")}>Resume…</button>}{" "}
+      {!isRunning(run) && <button onClick={() => setAction("delete")}>Delete…</button>}
+      {action && <Ask action={action} run={run} onClose={() => setAction(null)} />}
+    </span>
+  );
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// The metric against each hyperparameter.
+import { useMemo } from "preact/hooks";
+import type uPlot from "uplot";
+import { setParams } from "./address";
+import type { Run } from "./api";
+import { axis, color, logAxis, logScale, Plot, pointSeries, thin } from "./chart";
+import { canBeLog, isLogAxis, toggled } from "./scale";
+import type { Column, Trials } from "./trials";
+
+const POINTS = 2000; // in one small chart
+
+function points(x: Column, y: Column, rows: Uint32Array): [number[], number[]] {
+  const both = thin([...rows].filter((i) => !Number.isNaN(x.numbers[i]!) && !Number.isNaN(y.numbers[i]!)), POINTS);
+  both.sort((a, b) => x.numbers[a]! - x.numbers[b]!);
+  return [both.map((i) => x.numbers[i]!), both.map((i) => y.numbers[i]!)];
+}
+
+interface OneProps {
+  run: Run;
+  trials: Trials;
+  rows: Uint32Array;
+  name: string;
+  log: string | null;
+}
+
+function One({ run, trials, rows, name, log }: OneProps) {
+  const x = trials.column(`p:${name}`, run);
+  const y = trials.column("value", run);
+  const data = useMemo(() => points(x, y, rows), [x, y, rows]);
+  const isLog = isLogAxis(run, x, log);
+  const { texts } = x;
+  const last = texts ? texts.length - 1 : 0;
+  const categories = {
+    values: (_: uPlot, at: number[]) => at.map((i) => texts?.[i] ?? ""),
+    splits: () => texts!.map((_, i) => i),
+  };
+  return (
+    <figure>
+      <figcaption class="bar">
+        {name}
+        {canBeLog(x) && (
+          <label class="dim">
+            <input type="checkbox" aria-label={`${name} logarithmic`} checked={isLog} onChange={() => setParams({ log: toggled(log, x.key) })} />{" "}
+            log
+          </label>
+        )}
+      </figcaption>
+      <Plot
+        data={data}
+        remake={`${isLog} ${texts?.join("\n")}`}
+        label={`${run.metric} against ${name}`}
+        options={(width) => ({
+          width,
+          height: 180,
+          legend: { show: false },
+          cursor: { y: false },
+          scales: { x: { time: false, ...(isLog ? logScale : texts ? { range: [-0.5, last + 0.5] } : {}) } },
+          axes: [
+            { ...axis(), ...(texts ? categories : isLog ? logAxis : {}), size: 32 },
+            { ...axis(), size: 56 },
+          ],
+          series: [{}, pointSeries(run.metric ?? "value", color("accent"), data[0].length > 500 ? 3 : 5)],
+        })}
+      />
+    </figure>
+  );
+}
+
+interface Props {
+  run: Run;
+  trials: Trials;
+  rows: Uint32Array;
+  params: URLSearchParams;
+}
+
+export function Scatter({ run, trials, rows, params }: Props) {
+  const names = trials.paramNames;
+  const chosen = names.includes(params.get("against") ?? "") ? params.get("against")! : "";
+  if (names.length === 0) return null;
+  return (
+    <section>
+      <header class="bar">
+        <h2>{run.metric} against</h2>
+        <select
+          aria-label="Hyperparameter"
+          value={chosen}
+          onChange={(e) => setParams({ against: e.currentTarget.value || null })}
+        >
+          <option value="">every hyperparameter</option>
+          {names.map((n) => (
+            <option key={n}>{n}</option>
+          ))}
+        </select>
+      </header>
+      <div class={chosen ? "" : "multiples"}>
+        {(chosen ? [chosen] : names.slice(0, 24)).map((name) => (
+          <One key={name} run={run} trials={trials} rows={rows} name={name} log={params.get("log")} />
+        ))}
+      </div>
+    </section>
+  );
+}
