@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import builtins
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, final
 
 Buffer = Any  # collections.abc.Buffer, from Python 3.12 on
@@ -119,6 +119,8 @@ def chmod(url: Url, mode: int, /) -> None: ...
 def chown(url: Url, owner: str | None, group: str | None, /) -> None: ...
 def copy(from_: Url, to: Url, replace: bool = False, recursive: bool = True, /) -> None: ...
 def join(url: Url, name: Url, /) -> str: ...
+def resolve_share(url: Url, /) -> tuple[str, bool]: ...
+def share_targets(project: Url, /) -> builtins.list[str]: ...
 
 # Name, kind (0 none, 1 bytes, 2 float32, 3 int64), has it steps; values, and int64 offsets of bytes, values and rows.
 # Optionally followed by a byte for each row, 0 if the row does not have the feature.
@@ -213,6 +215,9 @@ class File:
     @property
     def url(self) -> str: ...
 
+def importance(
+    rows: Iterable[tuple[dict[str, float | str], float]], /
+) -> tuple[builtins.list[tuple[str, float]], builtins.list[tuple[str, str, float]], int, str | None]: ...
 @final
 class Search:
     def __new__(

@@ -4,6 +4,7 @@
 A path is relative to the project (`Resources/data.csv`, with or without a leading slash), or an absolute path below the
 parent directory of the project. `/Projects/NAME/…` is the sibling project NAME. A full `hdfs://…` is used as it is, but
 only paths in the project and its siblings can be removed, so that a mistyped path does no harm elsewhere.
+`Shared/OWNER::NAME/…` is the data set that another user has shared with this project (`hopyard share`).
 """
 
 import datetime
@@ -147,7 +148,11 @@ _create_subdirectories_once = functools.cache(_create_subdirectories)  # request
 
 
 def abs_path(hdfs_path: Path, project: str | None = None) -> str:
-    """The full path of a file of the project, `hdfs://…` if the project is on HDFS."""
+    """The full path of a file of the project, `hdfs://…` if the project is on HDFS; of a share, the real path."""
+    return _hopyard.resolve_share(_full_path(hdfs_path, project))[0]
+
+
+def _full_path(hdfs_path: Path, project: str | None) -> str:
     root, text = _split(os.fsdecode(hdfs_path))
     if root:
         return root + _normal(text)
@@ -155,6 +160,8 @@ def abs_path(hdfs_path: Path, project: str | None = None) -> str:
     if home and os.fsdecode(hdfs_path).startswith("file:"):
         raise Error(f"'{text}' is a local file, but the project is on HDFS; copy it there with copy_to_hdfs")
     is_full = text.startswith(_split(_reach())[1])
+    if not is_full and text.startswith("/") and _is_in_share(_normal(text)):
+        return _normal(text)
     if text.startswith("/Projects/") and not is_full:
         name, _, text = text.removeprefix("/Projects/").partition("/")
         folder = _split(project_path(name))[1]
@@ -171,11 +178,18 @@ def _reach() -> str:
     return posixpath.join(root + (path if above == "/" else above), "")
 
 
+def _is_in_share(full: str) -> bool:
+    """Whether it is below a data set that is shared with this project: a path that `ls` has returned."""
+    return any(full.startswith(posixpath.join(target, "")) for target in _hopyard.share_targets(_project()))
+
+
 def _removable(path: Path, project: str | None = None) -> str:
-    full = abs_path(path, project)
+    full, is_data_set = _hopyard.resolve_share(_full_path(path, project))
+    if is_data_set:
+        raise Error(f"'{full}' is a data set of another project; `hopyard share remove` removes only the share")
     if posixpath.join(_project(), "").startswith(posixpath.join(full, "")):
         raise Error(f"'{full}' is or contains the project, and is not removed")
-    if not full.startswith((_reach(), project_path(project))):
+    if not full.startswith((_reach(), project_path(project))) and not _is_in_share(full):
         raise Error(
             f"'{full}' is outside of '{_reach()}', the directory of the project and its siblings, and is not removed"
         )

@@ -74,8 +74,9 @@ def _fill(spark_conf: Any, master: str | None, arguments: Mapping[str, int | Non
         value = _checked(setting, arguments[setting.name])
         value = _session.find(setting, spark_conf, project) if value is None else value
         if value is not None:
-            spark_conf.set(setting.property_name, f"{value}m" if setting is _session.MEMORY else str(value))
             spark_conf.set(setting.ours, str(value))
+        if value is not None and not str(chosen).startswith("local"):  # a local session has no executors to configure
+            spark_conf.set(setting.property_name, f"{value}m" if setting is _session.MEMORY else str(value))
     _limit_cores(spark_conf)
 
 

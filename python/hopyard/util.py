@@ -23,7 +23,10 @@ def grid_params(grid: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
 
 
 def num_executors(spark: Any = None) -> int:
-    """The configured number of executors (see hopyard.spark), or the maximum; else the current number."""
+    """The configured number of executors (see hopyard.spark), or the maximum; else the current number.
+
+    Without a session, that of a notebook's form, or 1.
+    """
     configured = executors_asked_for(spark)
     if configured or spark is None or _session.is_local(spark):
         return configured or 1
@@ -33,7 +36,7 @@ def num_executors(spark: Any = None) -> int:
 def executors_asked_for(spark: Any) -> int | None:
     """The configured number; None if it is not configured."""
     if spark is None:
-        return None
+        return _session.from_environment(_session.EXECUTORS)
     context = _session.context_of(spark)
     most = context.getConf().get("spark.dynamicAllocation.maxExecutors")
     grows = context.getConf().get("spark.dynamicAllocation.enabled") == "true"

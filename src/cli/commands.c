@@ -49,6 +49,9 @@ static const struct hy_option run_options[] = {
      .value = "[ADDR:]PORT",
      .help = "accept agents of other machines; prints the command that joins them"},
     {.name = "name", .value = "NAME", .help = "name of the run"},
+    {.name = "notify",
+     .value = "COMMAND",
+     .help = "run this shell command when the run has ended; $HOPYARD_RUN, _STATE, _NAME, _METRIC, _BEST describe it"},
     {.name = "tensorboard", .help = "start a TensorBoard that ends with this command"},
     {.name = "detach", .letter = 'd', .help = "start the run and return"},
     {.name = "json", .help = "print JSON, one object per line"},
@@ -72,6 +75,7 @@ static const struct hy_option show_options[] = {
     {.name = "trials", .value = "N", .help = "number of trials to list, or 'all' (default: 50)"},
     {.name = "skip", .value = "N", .help = "list trials after the first N"},
     {.name = "by-number", .help = "list trials by number, not the best first"},
+    {.name = "plot", .help = "plot the trials and the importance of hyperparameters, instead of the list"},
     {.name = "json", .help = "print JSON"},
     {0},
 };
@@ -86,15 +90,48 @@ static const struct hy_option logs_options[] = {
 static const struct hy_option tensorboard_options[] = {
     {.name = "port", .value = "N", .help = "port to listen on (default: any free port)"},
     {.name = "owner", .value = "PID", .help = "exit when this process exits"},
+    {.name = "sock", .value = "PATH", .help = "listen on a unix socket, for `hopyard ui`; RUN may be several"},
+    {.name = "prefix", .value = "PATH", .help = "with --sock: the path below which it is shown"},
     {0},
 };
 
 static const struct hy_option ui_options[] = {
     {.name = "port", .value = "N", .help = "port to listen on (default: 4677, or any free port if that is in use)"},
+    {.name = "apps-port",
+     .value = "N",
+     .help = "port for TensorBoard and Jupyter (default: the one behind --port, or any free port)"},
+    {.name = "apps-url", .value = "URL", .help = "the URL under which a proxy shows that port"},
     {.name = "allow-host",
      .value = "HOST[:PORT]",
      .many = true,
      .help = "a name under which browsers reach the server through a proxy"},
+    {.name = "listen",
+     .value = "ADDRESS",
+     .help = "listen on this address instead of 127.0.0.1; requires --tls-cert or --without-tls"},
+    {.name = "tls-cert", .value = "FILE", .help = "speak HTTPS with this certificate (PEM, the chain behind it)"},
+    {.name = "tls-key", .value = "FILE", .help = "its private key (PEM)"},
+    {.name = "without-tls",
+     .help = "allow plain HTTP there, although others on the network can read what is sent, logins included"},
+    {.name = "base-url",
+     .value = "URL",
+     .help = "where a proxy shows the page: /user/ada/hopyard, or https://hub.example/ada"},
+    {.name = "no-browser", .help = "do not open a browser"},
+    {0},
+};
+
+static const struct hy_option notebook_options[] = {
+    {.name = "mode", .value = "MODE", .help = "experiments (default), tfonspark or allreduce"},
+    {.name = "engine", .value = "MASTER", .help = "local (default), spark://HOST:7077 or yarn"},
+    {.name = "executors", .value = "N", .help = "number of executors; workers, for tfonspark and allreduce"},
+    {.name = "parallel", .value = "N", .help = "experiments: run at most N trials at a time (default: all slots)"},
+    {.name = "executor-memory",
+     .value = "MB",
+     .help = "memory per executor; a trial that uses more is killed (default: no limit)"},
+    {.name = "executor-gpus", .value = "N", .help = "GPUs per executor, and per trial (default: no assignment)"},
+    {.name = "parameter-servers", .value = "N", .help = "tfonspark: how many of the executors are parameter servers"},
+    {.name = "port", .value = "N", .help = "port to listen on (default: 8888, or the next free port)"},
+    {.name = "sock", .value = "PATH", .help = "listen on this Unix socket instead, for a proxy"},
+    {.name = "prefix", .value = "PATH", .help = "with --sock: the path at which the proxy serves it"},
     {.name = "no-browser", .help = "do not open a browser"},
     {0},
 };
@@ -191,8 +228,22 @@ static const char ui_about[] = "Shows the project's runs in the browser, and upd
                                "Prints an address that logs in once, and opens it. The page needs no run, and a\n"
                                "run needs no page: Ctrl-C ends the server only.\n"
                                "\n"
-                               "It listens on 127.0.0.1 only. From another machine, use ssh:\n"
-                               "ssh -L 4677:127.0.0.1:4677 HOST hopyard ui";
+                               "It listens on 127.0.0.1 only; TensorBoard has the next port. From another\n"
+                               "machine, use ssh:\n"
+                               "ssh -L 4677:127.0.0.1:4677 -L 4678:127.0.0.1:4678 HOST hopyard ui\n"
+                               "or HTTPS (SIGHUP loads a renewed certificate):\n"
+                               "hopyard ui --listen 0.0.0.0 --tls-cert cert.pem --tls-key key.pem";
+
+static const char notebook_about[] =
+    "Starts JupyterLab in the project's directory Jupyter, where the notebooks of the\n"
+    "tour are. In its Python kernel, `spark` is a session of the engine, and `hops`,\n"
+    "`horovod` and `tensorflowonspark` can be imported. The options are what\n"
+    "util.num_executors() and util.num_param_servers() return, and the defaults of\n"
+    "experiments and trainings that the notebooks start.\n"
+    "\n"
+    "It listens on 127.0.0.1 only, and requires the token of the address that it\n"
+    "prints. Ctrl-C ends it and its kernels; runs continue. JupyterLab must be\n"
+    "installed in hopyard's Python environment (or that of $HOPYARD_PYTHON).";
 
 static const char gc_about[] = "Cleans up on this machine after processes that were killed: trials of this\n"
                                "project whose agent has exited, and stale sockets. With --all also those of your\n"
@@ -278,7 +329,7 @@ const struct hy_command hy_commands[] = {
      .max_words = 1,
      .run = hy_cmd_show,
      .summary = "show a run and its trials",
-     .examples = "hopyard show\nhopyard show digits --trials all\nhopyard show 3 --json"},
+     .examples = "hopyard show\nhopyard show digits --trials all\nhopyard show 3 --plot\nhopyard show 3 --json"},
     {.name = "best",
      .group = INSPECTING,
      .words = "[RUN]",
@@ -300,7 +351,7 @@ const struct hy_command hy_commands[] = {
      .group = INSPECTING,
      .words = "[RUN|PATH]",
      .options = tensorboard_options,
-     .max_words = 1,
+     .max_words = -1,
      .run = hy_cmd_tensorboard,
      .summary = "show the curves and hyperparameters of a run in TensorBoard",
      .about = tensorboard_about,
@@ -313,6 +364,16 @@ const struct hy_command hy_commands[] = {
      .summary = "show the project's runs in the browser",
      .about = ui_about,
      .examples = "hopyard ui\nhopyard ui --port 8080 --no-browser"},
+    {.name = "notebook",
+     .group = RUNNING,
+     .words = "",
+     .options = notebook_options,
+     .run = hy_cmd_notebook,
+     .summary = "start JupyterLab with a kernel for experiments and trainings",
+     .about = notebook_about,
+     .examples = "hopyard notebook\n"
+                 "hopyard notebook --mode tfonspark --executors 4 --parameter-servers 1\n"
+                 "hopyard notebook --mode allreduce --executors 2 --executor-gpus 1"},
     {.name = "fs",
      .group = FILES,
      .words = "COMMAND PATH…",
@@ -323,6 +384,11 @@ const struct hy_command hy_commands[] = {
      .words = "COMMAND FILE…",
      .raw = hy_records_main,
      .summary = "inspect TFRecord files: head, count, schema, verify"},
+    {.name = "share",
+     .group = FILES,
+     .words = "COMMAND …",
+     .raw = hy_share_main,
+     .summary = "data sets shared between projects: add, accept, list, remove"},
     {.name = "rm",
      .group = CLEANING,
      .words = "RUN…",

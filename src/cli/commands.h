@@ -41,6 +41,7 @@ int hy_cmd_best(const struct hy_args *args);
 int hy_cmd_logs(const struct hy_args *args);
 int hy_cmd_tensorboard(const struct hy_args *args);
 int hy_cmd_ui(const struct hy_args *args);
+int hy_cmd_notebook(const struct hy_args *args);
 int hy_cmd_stop(const struct hy_args *args);
 int hy_cmd_resume(const struct hy_args *args);
 int hy_cmd_rm(const struct hy_args *args);
@@ -49,6 +50,7 @@ int hy_cmd_import(const struct hy_args *args);
 int hy_cmd_driver(int argc, char **argv); /* submit.c */
 int hy_fs_main(int argc, char **argv);
 int hy_records_main(int argc, char **argv);
+int hy_share_main(int argc, char **argv);
 int hy_cmd_version(const struct hy_args *args);
 int hy_cmd_help(const struct hy_args *args);
 

@@ -17,7 +17,6 @@
 #include "cli/cli.h"
 #include "cli/project.h"
 #include "cli/commands.h"
-#include "cli/manage.h"
 #include "client/client.h"
 #include "driver/driver.h"
 #include "wire/wire.h"

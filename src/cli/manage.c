@@ -17,7 +17,6 @@
 #include "cli/cli.h"
 #include "cli/project.h"
 #include "cli/commands.h"
-#include "cli/manage.h"
 #include "view/view.h"
 #include "client/client.h"
 #include "cli/signals.h"
@@ -25,8 +24,6 @@
 #include "cli/start.h"
 #include "driver/driver.h"
 #include "wire/wire.h"
-
-#define DRIVER_EXIT_MS 30000
 
 HY_PRINTF(1, 2) static int print(const char *fmt, ...)
 {
@@ -37,17 +34,6 @@ HY_PRINTF(1, 2) static int print(const char *fmt, ...)
     n = vprintf(fmt, args);
     va_end(args);
     return n < 0 || fflush(stdout) ? -EIO : 0;
-}
-
-/* The driver of a run that has ended still stops its agents. Waits until it has exited. */
-static bool await_driver_exit(struct hy_store *s, int64_t run)
-{
-    for (int64_t left = DRIVER_EXIT_MS; hy_store_run_alive(s, run) > 0; left -= 20) {
-        if (left <= 0)
-            return false;
-        poll(NULL, 0, 20);
-    }
-    return true;
 }
 
 /* ---- stop ------------------------------------------------------------------------ */
@@ -83,7 +69,7 @@ static int stop_alive(struct hy_store *s, int64_t run, struct hy_err *err)
     if (rc == 0)
         rc = await_last(fd);
     if (rc == 1)
-        await_driver_exit(s, run);
+        hy_run_await_exit(s, run);
     if (rc < 0 && !err->code)
         hy_err_sys(err, rc, "cannot send the stop request to the driver of run %lld", (long long)run);
     return rc;
@@ -164,7 +150,7 @@ int hy_cmd_stop(const struct hy_args *args)
     if (feed && was_alive && rc == 0)
         return HY_EXIT_OK;
     if (!feed && rc < 0)
-        await_driver_exit(s, run);
+        hy_run_await_exit(s, run);
     rc = print_stopped(s, run, was_alive, &err);
     return rc < 0 ? hy_cmd_failed(args, &err) : HY_EXIT_OK;
 }
@@ -208,7 +194,7 @@ int hy_resume_start(const struct hy_args *args, const char *project, struct hy_s
     if (rc < 0)
         return rc;
     ret->run = info.row.id;
-    if (info.alive && !(info.row.state != HY_RUN_RUNNING && await_driver_exit(s, ret->run)))
+    if (info.alive && !(info.row.state != HY_RUN_RUNNING && hy_run_await_exit(s, ret->run)))
         return hy_err_set(err, -EBUSY, "run %lld is running; watch it with: hopyard attach %lld", (long long)ret->run,
                           (long long)ret->run);
     rc = session(args, &info, &address, err);
@@ -234,109 +220,6 @@ int hy_cmd_resume(const struct hy_args *args)
 
 /* ---- rm ----------------------------------------------------------------------------- */
 
-/* Opens a directory in `above`. A link is followed only if the user owns it: logs may be on another disk. */
-static int open_step(int above, const char *name)
-{
-    hy_cleanup_close int fd = openat(above, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    char target[PATH_MAX];
-    struct stat st;
-    ssize_t n;
-
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return -errno;
-    if (S_ISDIR(st.st_mode))
-        return hy_take_fd(fd);
-    if (!S_ISLNK(st.st_mode) || st.st_uid != geteuid())
-        return -EPERM;
-    n = readlinkat(fd, "", target, sizeof target - 1);
-    if (n < 0)
-        return -errno;
-    target[n] = '\0';
-    n = openat(above, target, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return n < 0 ? -errno : (int)n;
-}
-
-/* Opens PROJECT/Logs/TensorFlow; -EPERM if `path` is another directory. */
-static int open_logs(const char *project, const char *path)
-{
-    hy_cleanup_close int top = open(project, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    hy_cleanup_close int logs = top < 0 ? -errno : open_step(top, "Logs");
-    hy_cleanup_close int fd = logs < 0 ? logs : open_step(logs, "TensorFlow");
-    struct stat opened, named;
-
-    if (fd < 0)
-        return fd;
-    if (fstat(fd, &opened) < 0 || stat(path, &named) < 0)
-        return -errno;
-    return opened.st_dev == named.st_dev && opened.st_ino == named.st_ino ? hy_take_fd(fd) : -EPERM;
-}
-
-/* Removes and returns the last component. NULL if it does not name an entry. */
-static char *cut_last(char *path)
-{
-    char *slash = strrchr(path, '/');
-
-    if (!slash || slash == path || !slash[1] || strcmp(slash + 1, ".") == 0 || strcmp(slash + 1, "..") == 0)
-        return NULL;
-    *slash = '\0';
-    return slash + 1;
-}
-
-/* The log directory of a run contains the driver's token. */
-static bool has_token(int run)
-{
-    struct stat st;
-
-    return fstatat(run, ".token", &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && st.st_uid == getuid();
-}
-
-static int open_parts(const char *project, struct hy_logdir *d)
-{
-    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-
-    d->run_name = cut_last(d->path);
-    d->app_name = d->run_name ? cut_last(d->path) : NULL;
-    if (!d->app_name)
-        return -EPERM;
-    d->logs = open_logs(project, d->path);
-    if (d->logs < 0)
-        return d->logs;
-    d->app = openat(d->logs, d->app_name, flags);
-    d->run = d->app < 0 ? -1 : openat(d->app, d->run_name, flags);
-    if (d->run < 0)
-        return -errno;
-    return has_token(d->run) ? 0 : -EPERM;
-}
-
-int hy_logdir_open(const char *project, const char *logdir, struct hy_logdir *ret)
-{
-    struct hy_logdir d = {.logs = -1, .app = -1, .run = -1, .path = *logdir == '/' ? hy_strdup(logdir) : NULL};
-    int rc = d.path ? open_parts(project, &d) : *logdir == '/' ? -ENOMEM : -EPERM;
-
-    *ret = d;
-    if (rc < 0)
-        hy_logdir_done(ret);
-    return rc;
-}
-
-void hy_logdir_done(struct hy_logdir *d)
-{
-    hy_close_at(&d->logs);
-    hy_close_at(&d->app);
-    hy_close_at(&d->run);
-    free(d->path);
-    d->path = NULL;
-}
-
-int hy_logdir_remove(const struct hy_logdir *d)
-{
-    int rc = hy_remove_tree_at(d->app, d->run_name, d->run);
-
-    if (unlinkat(d->logs, d->app_name, AT_REMOVEDIR) < 0)
-        errno = 0; /* other runs of the application are still in it */
-    return rc;
-}
-
 static int prompt(const struct hy_run_info *info)
 {
     long long trials =
@@ -353,70 +236,23 @@ static int prompt(const struct hy_run_info *info)
     return 1;
 }
 
-static void remove_logs(const char *project, const struct hy_run_info *info)
-{
-    hy_cleanup_logdir struct hy_logdir dir = HY_LOGDIR_NONE;
-    struct hy_err err = {0};
-    int rc;
-
-    if (!info->row.logdir || access(info->row.logdir, F_OK) < 0)
-        return;
-    rc = hy_logdir_open(project, info->row.logdir, &dir);
-    if (rc == -ENOMEM) {
-        hy_err_sys(&err, rc, "cannot remove the log directory '%s'", info->row.logdir);
-        hy_print_error("rm", &err);
-        return;
-    }
-    if (rc < 0) {
-        hy_err_set(&err, -EPERM, "its log directory '%s' is outside of the project and was not removed",
-                   info->row.logdir);
-        hy_print_error("rm", &err);
-        return;
-    }
-    rc = hy_logdir_remove(&dir);
-    if (rc < 0) {
-        hy_err_sys(&err, rc, "cannot remove the log directory '%s'", info->row.logdir);
-        hy_print_error("rm", &err);
-    }
-}
-
-/* The lock prevents a concurrent resume; its file is removed last. */
-static int remove_run(struct hy_store *s, const char *project, const struct hy_run_info *info, struct hy_err *err)
-{
-    static const char *const files[] = {"log", "key", "hold", "lock"};
-    hy_cleanup_close int lock = hy_store_run_lock(s, info->row.id, err);
-    struct hy_err why = {0};
-    int rc = lock < 0 ? lock : hy_store_run_remove(s, info->row.id, err);
-
-    if (rc == 0)
-        rc = hy_store_commit(s, err);
-    if (rc < 0)
-        return rc;
-    if (hy_store_remove_backup(s, info->row.id, &why) < 0)
-        hy_print_error("rm", &why);
-    remove_logs(project, info);
-    for (size_t i = 0; i < HY_COUNT(files); i++) {
-        char name[48];
-
-        snprintf(name, sizeof name, "run-%lld.%s", (long long)info->row.id, files[i]);
-        if (unlinkat(hy_store_dir_fd(s), name, 0) < 0)
-            errno = 0; /* not every run has all files */
-    }
-    return print("run %lld was removed\n", (long long)info->row.id);
-}
-
-static int rm_one(struct hy_store *s, const char *project, const char *text, bool force, struct hy_err *err)
+static int rm_one(struct hy_store *s, const char *text, bool force, struct hy_err *err)
 {
     hy_cleanup_run_info struct hy_run_info info = {0};
+    struct hy_err left = {0};
     int rc = hy_run_info_find(s, text, &info, err);
 
     if (rc < 0)
         return rc;
-    if (info.alive && !(info.row.state != HY_RUN_RUNNING && await_driver_exit(s, info.row.id)))
-        return hy_err_set(err, -EBUSY, "run %lld is running; stop it first: hopyard stop %lld", (long long)info.row.id,
-                          (long long)info.row.id);
     rc = force ? 1 : prompt(&info);
-    return rc <= 0 ? rc : remove_run(s, project, &info, err);
+    if (rc <= 0)
+        return rc;
+    rc = hy_run_remove(s, &info, &left, err);
+    if (rc < 0)
+        return rc;
+    if (left.code)
+        hy_print_error("rm", &left);
+    return print("run %lld was removed\n", (long long)info.row.id);
 }
 
 int hy_cmd_rm(const struct hy_args *args)
@@ -434,7 +270,7 @@ int hy_cmd_rm(const struct hy_args *args)
         return hy_cmd_failed(args, &err);
     for (size_t i = 0; i < args->word_count; i++) {
         err = (struct hy_err){0};
-        if (rm_one(s, project, args->words[i], hy_args_has(args, "force"), &err) < 0)
+        if (rm_one(s, args->words[i], hy_args_has(args, "force"), &err) < 0)
             status = hy_cmd_failed(args, &err);
     }
     return status;

@@ -120,7 +120,10 @@ static int limits(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *
         spec->max_transfer = HY_TRANSFER_UNLIMITED;
     else if (transfer && (hy_parse_size(transfer, &spec->max_transfer) < 0 || spec->max_transfer == 0))
         return hy_err_option(err, "max-transfer", "takes a size such as 512M or 4G, or 'none', not '%s'", transfer);
-    rc = duration(args, "timeout", &spec->timeout_ms, err);
+    if (hy_args_has(args, "notify"))
+        rc = hy_spec_set_text(&spec->notify, hy_strdup(hy_args_get(args, "notify")), err);
+    if (rc == 0)
+        rc = duration(args, "timeout", &spec->timeout_ms, err);
     return rc == 0 ? duration(args, "disk-timeout", &spec->disk_timeout_ms, err) : rc;
 }
 

@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/project.h"
 #include "cli/commands.h"
+#include "cli/show_plot.h"
 #include "view/view.h"
 #include "wire/wire.h"
 #include "client/client.h"
@@ -325,6 +326,15 @@ static int64_t trial_count(const struct hy_run_counts *c)
     return c->running + c->done + c->failed + c->stopped;
 }
 
+static int show_plot(struct showing *s, struct hy_err *err)
+{
+    int rc = head(s, err);
+
+    if (rc == 0)
+        rc = hy_show_plot(s->store, &s->info, &s->out, err);
+    return rc < 0 ? rc : hy_out_flush(&s->out, STDOUT_FILENO);
+}
+
 static int show_text(struct showing *s, struct hy_err *err)
 {
     int rc = head(s, err);
@@ -404,13 +414,17 @@ static int on_json_note(void *arg, const struct hy_note_row *note)
 static int show_json(struct showing *s, struct hy_err *err)
 {
     hy_cleanup_free char *socket = NULL;
+    json_t *run;
     int rc;
 
     s->err = err;
     if (s->info.alive && !(socket = hy_driver_socket(hy_store_dir_path(s->store), s->info.row.id, err)))
         return err->code;
+    run = hy_json_run(&s->info.row, &s->info.counts, s->info.alive, s->info.shown, socket);
+    if (hy_json_set(run, "log", hy_json_log_names(s->info.spec)) < 0)
+        json_decref(hy_take(run));
     hy_out_str(&s->out, "{\"run\": ");
-    hy_json_take(&s->out, hy_json_run(&s->info.row, &s->info.counts, s->info.alive, s->info.shown, socket));
+    hy_json_take(&s->out, run);
     hy_out_str(&s->out, ",\n \"trials\": [");
     rc = hy_store_trial_each(s->store, s->info.row.id, 0, s->order, s->skip, s->limit, on_json_trial, s, err);
     hy_out_str(&s->out, "],\n \"notes\": [");
@@ -467,8 +481,12 @@ int hy_cmd_show(const struct hy_args *args)
     struct hy_err err = {0};
     int rc = open_showing(&s, args, &err);
 
+    if (rc == 0 && hy_args_has(args, "json") && hy_args_has(args, "plot"))
+        rc = hy_err_option(&err, "plot", "cannot be combined with --json");
     if (rc == 0)
-        rc = hy_args_has(args, "json") ? show_json(&s, &err) : show_text(&s, &err);
+        rc = hy_args_has(args, "json")   ? show_json(&s, &err)
+             : hy_args_has(args, "plot") ? show_plot(&s, &err)
+                                         : show_text(&s, &err);
     return close_showing(&s, args, rc, &err);
 }
 

@@ -99,7 +99,7 @@ static int python(Hy__RunSpec *spec, struct hy_err *err)
     return hy_spec_set_text(&spec->python, path, err);
 }
 
-static bool is_master(const char *text)
+bool hy_is_spark_master(const char *text)
 {
     return strncmp(text, "spark://", 8) == 0 || strcmp(text, "yarn") == 0 || strncmp(text, "k8s://", 6) == 0;
 }
@@ -134,7 +134,7 @@ int hy_spec_engine(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err 
                              : 0;
     if (!master)
         return check_no_engine_options(args, err);
-    if (!is_master(master))
+    if (!hy_is_spark_master(master))
         return hy_err_option(err, "engine", "takes spark://HOST:PORT or yarn, not '%s'", master);
     if (spec->n_hosts || spec->listen[0])
         return hy_err_set(err, -EINVAL, "--engine cannot be used with --hosts or --listen; remove them");

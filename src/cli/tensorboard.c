@@ -14,9 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,176 +29,20 @@
 #include "client/client.h"
 #include "cli/port_reservation.h"
 #include "cli/signals.h"
+#include "cli/tensorboard_viewer.h"
 #include "cli/watch.h"
-#include "fs/fs.h"
 
-#define NICENESS 10
 #define PROBE_MS 100        /* between checks whether the child listens */
 #define GRACE_MS 2000       /* from SIGTERM to SIGKILL */
 #define CHATTER_MAX 16384   /* bytes kept of the child's output */
 #define CHATTER_CHUNK 4096
 
-/* ---- the directory to show -------------------------------------------------------- */
-
-struct target {
-    char *directory;        /* absolute */
-    struct hy_store *store; /* NULL: a directory without a run */
-    struct hy_run_info info; /* of the run */
-};
-
-static void target_done(struct target *t)
-{
-    free(t->directory);
-    hy_run_info_done(&t->info);
-    hy_store_close(t->store);
-    *t = (struct target){0};
-}
-
-static bool is_directory(const char *path)
-{
-    struct stat st;
-
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-static bool is_number(const char *word)
-{
-    uint64_t number;
-
-    return hy_parse_u64(word, &number) == 0;
-}
-
-/* If a run has the same name, prints how to show that run instead. */
-static void mention_run(const struct hy_args *args, const char *word)
-{
-    hy_cleanup_store struct hy_store *s = NULL;
-    struct hy_err err = {0};
-    int64_t run;
-
-    if (hy_project_store(args, HY_STORE_READ, &s, &err) < 0 || hy_store_run_find(s, word, &run, &err) < 0)
-        return;
-    hy_err_set(&err, -EEXIST, "showing the directory '%s'; for the run of that name, use: hopyard tensorboard %lld",
-               word, (long long)run);
-    hy_print_error(args->command->name, &err);
-}
-
-static int target_directory(const struct hy_args *args, const char *word, struct target *ret, struct hy_err *err)
-{
-    ret->directory = realpath(word, NULL);
-    if (!ret->directory)
-        return hy_err_sys(err, -errno, "cannot find the directory '%s'", word);
-    if (!strchr(word, '/'))
-        mention_run(args, word);
-    return 0;
-}
-
-/* TensorBoard reads the URL itself, through hopyard's file system plugin for TensorFlow. */
-static int target_url(const char *word, struct target *ret, struct hy_err *err)
-{
-    hy_cleanup_fs_info struct hy_fs_info info = {0};
-    int rc = hy_fs_stat(word, &info, err);
-
-    if (rc < 0)
-        return rc;
-    if (!info.is_dir)
-        return hy_err_set(err, -ENOTDIR, "%s is a file, not a directory of event files", word);
-    ret->directory = hy_strdup(word);
-    return ret->directory ? 0 : hy_err_oom(err);
-}
-
-static int target_run(const struct hy_args *args, const char *word, struct target *ret, struct hy_err *err)
-{
-    int rc = hy_project_store(args, HY_STORE_READ, &ret->store, err);
-
-    if (rc == 0)
-        rc = hy_run_info_find(ret->store, word, &ret->info, err);
-    if (rc == -ENOENT && word && is_directory(word))
-        return hy_err_set(err, rc, "run %s does not exist; for the directory, use: hopyard tensorboard ./%s", word,
-                          word);
-    if (rc < 0)
-        return rc;
-    if (!ret->info.row.logdir || !is_directory(ret->info.row.logdir))
-        return hy_err_set(err, -ENOENT, "the log directory of run %lld does not exist any more (it was '%s')",
-                          (long long)ret->info.row.id, ret->info.row.logdir ? ret->info.row.logdir : "");
-    ret->directory = hy_strdup(ret->info.row.logdir);
-    return ret->directory ? 0 : hy_err_oom(err);
-}
-
-/* A number is always a run, even if a directory has that name: programs rely on it. */
-static int find_target(const struct hy_args *args, struct target *ret, struct hy_err *err)
-{
-    const char *word = hy_args_word(args, 0);
-
-    if (word && strstr(word, "://"))
-        return target_url(word, ret, err);
-    if (word && !is_number(word) && is_directory(word))
-        return target_directory(args, word, ret, err);
-    return target_run(args, word, ret, err);
-}
-
-/* ---- the TensorBoard program ------------------------------------------------------ */
-
-struct viewer {
-    char *program;
-    bool is_python; /* run with -m tensorboard.main */
-};
-
-/* Programs named in another user's store are not executed. */
-static bool is_ours(const struct hy_store *s)
-{
-    struct stat st;
-
-    return s && stat(hy_store_dir_path(s), &st) == 0 && st.st_uid == geteuid();
-}
-
-/* The interpreter of the run's trials: its TensorBoard can read what they log. */
-static const char *python_of(const struct target *t)
-{
-    const Hy__RunSpec *spec = t->info.spec;
-
-    return spec && spec->function.len && spec->n_argv && is_ours(t->store) ? spec->argv[0] : NULL;
-}
-
-static int find_viewer(const struct target *t, struct viewer *ret, struct hy_err *err)
-{
-    const char *path = getenv("PATH"), *own = python_of(t), *chosen = getenv("HOPYARD_PYTHON");
-    hy_cleanup_free char *here = getcwd(NULL, 0);
-    struct hy_err ignored = {0};
-
-    if (!here)
-        return hy_err_sys(err, -errno, "cannot determine the current directory");
-    ret->is_python = true;
-    if (own && hy_find_program(own, t->info.spec->cwd, path, &ret->program, &ignored) == 0)
-        return 0;
-    if (chosen && *chosen) {
-        int rc = hy_find_program(chosen, here, path, &ret->program, err);
-
-        return rc < 0 ? hy_err_wrap(err, "$HOPYARD_PYTHON") : 0;
-    }
-    if (hy_find_program("tensorboard", here, path, &ret->program, &ignored) == 0) {
-        ret->is_python = false;
-        return 0;
-    }
-    if (hy_find_program("python3", here, path, &ret->program, &ignored) == 0)
-        return 0;
-    return hy_err_set(err, -ENOENT,
-                      "neither tensorboard nor python3 is in PATH; install TensorBoard (pip install tensorboard), or "
-                      "set $HOPYARD_PYTHON to a Python that has it");
-}
-
-static int not_installed(const struct viewer *v, struct hy_err *err)
-{
-    return hy_err_set(err, -ENOENT,
-                      "TensorBoard is not installed for %s; install it with: %s -m pip install tensorboard", v->program,
-                      v->program);
-}
-
 /* ---- the process ------------------------------------------------------------------- */
 
 struct server {
     const char *what; /* the command's name for error messages */
-    struct target target;
-    struct viewer viewer;
+    struct hy_tensorboard_target target;
+    struct hy_tensorboard_viewer viewer;
     struct hy_port port;
     char address[64];
     pid_t child;
@@ -218,25 +60,6 @@ static int open_process(pid_t pid)
     return fd < 0 ? -errno : fd;
 }
 
-/* Runs in the child: executes TensorBoard, or prints an error. */
-static void exec_viewer(pid_t parent, int chatter, char *const *argv)
-{
-    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-
-    /* The kernel kills the child when the parent dies. */
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
-        _exit(127);
-    setpgid(0, 0); /* Ctrl-C must reach only the parent; the group is killed with the child */
-    errno = 0;
-    if (nice(NICENESS) == -1 && errno)
-        dprintf(chatter, "cannot lower the priority: %s\n", strerror(errno));
-    /* 'python -m' would import modules from the user's current directory. */
-    if (chdir("/") == 0 && dup2(null, 0) >= 0 && dup2(chatter, 1) >= 0 && dup2(chatter, 2) >= 0)
-        execv(argv[0], argv);
-    dprintf(chatter, "cannot run %s: %s\n", argv[0], strerror(errno));
-    _exit(127);
-}
-
 static int fork_viewer(struct server *s, int chatter, char *const *argv)
 {
     pid_t parent = getpid();
@@ -245,7 +68,7 @@ static int fork_viewer(struct server *s, int chatter, char *const *argv)
     if (s->child < 0)
         return -errno;
     if (s->child == 0)
-        exec_viewer(parent, chatter, argv);
+        hy_tensorboard_exec(parent, chatter, argv);
     setpgid(s->child, s->child); /* also in the parent: either process may be first */
     s->child_fd = open_process(s->child);
     return s->child_fd < 0 ? s->child_fd : 0;
@@ -297,29 +120,6 @@ static int end_viewer(struct server *s)
         ;
     s->child = 0;
     return status;
-}
-
-/* Checks for the module first, so that no address is printed in vain. */
-static int check_installed(const struct viewer *v, struct hy_err *err)
-{
-    static const char check[] = "import importlib.util, sys; "
-                                "sys.exit(importlib.util.find_spec('tensorboard') is None and 3)";
-    char *argv[] = {v->program, (char *)"-c", (char *)check, NULL};
-    hy_cleanup_close int null = HY_SYS(open("/dev/null", O_RDWR | O_CLOEXEC));
-    pid_t parent = getpid(), child;
-    int status = 0;
-
-    if (!v->is_python)
-        return 0;
-    child = null < 0 ? -1 : HY_SYS(fork());
-    if (child == 0)
-        exec_viewer(parent, null, argv);
-    if (child < 0)
-        return hy_err_sys(err, -errno, "cannot start %s", v->program);
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        ;
-    /* Other errors appear when TensorBoard starts. */
-    return WIFEXITED(status) && WEXITSTATUS(status) == 3 ? not_installed(v, err) : 0;
 }
 
 /* ---- exit ------------------------------------------------------------------------------- */
@@ -441,7 +241,7 @@ static void probe(struct server *s)
     s->listens = true;
     hy_port_release(&s->port);
     announce(s);
-    target_done(&s->target); /* the function may be large, and the store must not stay open for days */
+    hy_tensorboard_target_done(&s->target); /* the function may be large, and the store must not stay open for days */
 }
 
 static void on_signal(struct server *s, int signal)
@@ -534,15 +334,17 @@ static int begin(struct server *s, const struct hy_args *args, struct hy_err *er
     uint16_t port = 0;
     int rc = parse_port(args, &port, err);
 
+    if (rc == 0 && args->word_count > 1)
+        rc = hy_err_set(err, -EINVAL, "one run or directory at a time; `hopyard ui` shows several runs");
     if (rc == 0)
         rc = find_owner(args, &s->owner_fd, err);
     if (rc <= 0)
         return rc;
-    rc = find_target(args, &s->target, err);
+    rc = hy_tensorboard_target(args, hy_args_word(args, 0), &s->target, err);
     if (rc == 0)
-        rc = find_viewer(&s->target, &s->viewer, err);
+        rc = hy_tensorboard_viewer(&s->target, false, &s->viewer, err);
     if (rc == 0)
-        rc = check_installed(&s->viewer, err);
+        rc = hy_tensorboard_check(&s->viewer, err);
     if (rc == 0)
         rc = hy_port_reserve(port, &s->port, err);
     if (rc < 0)
@@ -571,7 +373,7 @@ static void server_done(struct server *s)
     hy_close_at(&s->driver_fd);
     hy_buf_done(&s->chatter);
     free(s->viewer.program);
-    target_done(&s->target);
+    hy_tensorboard_target_done(&s->target);
 }
 
 int hy_cmd_tensorboard(const struct hy_args *args)
@@ -588,6 +390,8 @@ int hy_cmd_tensorboard(const struct hy_args *args)
     struct hy_err err = {0};
     int rc;
 
+    if (hy_args_has(args, "sock"))
+        return hy_tensorboard_app(args);
     hy_buf_init(&s.chatter, CHATTER_MAX + 1);
     rc = begin(&s, args, &err);
     if (rc < 0)

@@ -72,7 +72,8 @@ static struct hy_group *hold_group(const struct hy_py_state *state)
     struct hy_group *g = hy_current_group_hold();
 
     if (!g)
-        raise_group(state, &(struct hy_err){-ENOTCONN, "Horovod has not been initialized; use hvd.init()."});
+        raise_group(state,
+                    &(struct hy_err){.code = -ENOTCONN, .text = "Horovod has not been initialized; use hvd.init()."});
     return g;
 }
 

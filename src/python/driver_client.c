@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <structmember.h>
 #include <string.h>
 #include <sys/socket.h>

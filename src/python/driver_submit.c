@@ -5,23 +5,10 @@
  */
 #include "module.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <stdlib.h>
 
-#include "base/buf.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "wire/wire.h"
-
-#define ANSWER_MAX 65536 /* bytes */
-
-extern char **environ;
 
 /* ---- the message ------------------------------------------------------------------------ */
 
@@ -160,88 +147,6 @@ static int take_arguments(struct submission *s, PyObject *args, PyObject *kwargs
     return 0;
 }
 
-/* ---- the program ------------------------------------------------------------------------- */
-
-/* In a session of its own, so that Ctrl-C reaches only this process. `fd` becomes its standard input and output. */
-static int spawn(char *program, int fd, pid_t *ret)
-{
-    char *argv[] = {(char *)"hopyard", (char *)"driver", (char *)"--submit", NULL};
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-    sigset_t none, defaults;
-    int rc = posix_spawn_file_actions_init(&files);
-
-    if (rc)
-        return -rc;
-    rc = posix_spawnattr_init(&attributes);
-    if (rc == 0) {
-        sigemptyset(&none);
-        sigemptyset(&defaults);
-        sigaddset(&defaults, SIGPIPE); /* Python ignores it */
-        sigaddset(&defaults, SIGXFSZ);
-        rc = posix_spawnattr_setsigmask(&attributes, &none);
-        if (rc == 0)
-            rc = posix_spawnattr_setsigdefault(&attributes, &defaults);
-        if (rc == 0)
-            rc = posix_spawnattr_setflags(&attributes,
-                                          POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-        if (rc == 0)
-            rc = posix_spawn_file_actions_adddup2(&files, fd, STDIN_FILENO);
-        if (rc == 0)
-            rc = posix_spawn_file_actions_adddup2(&files, fd, STDOUT_FILENO);
-        if (rc == 0)
-            rc = posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-        if (rc == 0)
-            rc = posix_spawn(ret, program, &files, &attributes, argv, environ);
-        posix_spawnattr_destroy(&attributes);
-    }
-    posix_spawn_file_actions_destroy(&files);
-    return -rc;
-}
-
-/* A program that has ended is no error here: its answer contains the reason. */
-static int send_all(int fd, const uint8_t *bytes, size_t n)
-{
-    while (n) {
-        ssize_t sent = send(fd, bytes, n, MSG_NOSIGNAL);
-
-        if (sent < 0 && errno != EINTR)
-            return errno == EPIPE || errno == ECONNRESET ? 0 : -errno;
-        if (sent > 0) {
-            bytes += sent;
-            n -= (size_t)sent;
-        }
-    }
-    return shutdown(fd, SHUT_WR) < 0 && errno != ENOTCONN ? -errno : 0;
-}
-
-/* Sends the message, and reads the answer to its end. */
-static int exchange(char *program, const uint8_t *bytes, size_t n, struct hy_buf *answer, struct hy_err *err)
-{
-    int ends[2], rc;
-    pid_t pid = -1;
-
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
-        return hy_err_sys(err, -errno, "cannot create a socket");
-    rc = spawn(program, ends[1], &pid);
-    close(ends[1]);
-    if (rc < 0)
-        hy_err_sys(err, rc, "cannot start %s", program);
-    if (rc == 0) {
-        rc = send_all(ends[0], bytes, n);
-        if (rc == 0)
-            rc = hy_read_all(ends[0], answer);
-        if (rc == -ECONNRESET) /* the program has refused the message before its end; its answer was read */
-            rc = 0;
-        if (rc < 0)
-            hy_err_sys(err, rc, "cannot communicate with %s", program);
-    }
-    close(ends[0]);
-    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        ; /* another thread may have reaped it */
-    return rc;
-}
-
 /* ---- the answer -------------------------------------------------------------------------- */
 
 /* hopyard.Error with the attribute `option`: the name of an invalid option, or "". */
@@ -256,44 +161,29 @@ static void raise_refusal(const struct hy_py_state *state, const Hy__Submitted *
     Py_XDECREF(error);
 }
 
-static PyObject *take_answer(const struct hy_py_state *state, const char *program, const struct hy_buf *bytes)
-{
-    Hy__Submitted *answer = bytes->len ? hy__submitted__unpack(NULL, bytes->len, hy_buf_bytes(bytes)) : NULL;
-    PyObject *result = NULL;
-
-    if (!answer)
-        return hy_py_error(state, "%s ended without an answer; `hopyard ls` lists the run if it was started", program);
-    if (answer->run)
-        result = Py_BuildValue("LO&", (long long)answer->run, PyUnicode_DecodeFSDefault, answer->socket);
-    else
-        raise_refusal(state, answer);
-    hy__submitted__free_unpacked(answer, NULL);
-    return result;
-}
-
 PyObject *hy_py_submit(const struct hy_py_state *state, PyObject *args, PyObject *kwargs)
 {
     struct submission s = {.message = HY__SUBMISSION__INIT, .spec = HY__RUN_SPEC__INIT, .texts = PyList_New(0)};
-    hy_cleanup_buf struct hy_buf answer;
-    hy_cleanup_free uint8_t *bytes = NULL;
+    Hy__Submitted *answer = NULL;
     PyObject *result = NULL;
     struct hy_err err = {0};
     char *program = NULL;
-    int rc;
+    int rc = -1;
 
-    hy_buf_init(&answer, ANSWER_MAX);
     s.message.spec = &s.spec;
-    if (s.texts && take_arguments(&s, args, kwargs, &program) == 0 &&
-        !(bytes = hy_malloc(hy__submission__get_packed_size(&s.message))))
-        PyErr_NoMemory();
-    if (bytes) {
-        size_t n = hy__submission__pack(&s.message, bytes);
-
+    if (s.texts && take_arguments(&s, args, kwargs, &program) == 0) {
         Py_BEGIN_ALLOW_THREADS;
-        rc = exchange(program, bytes, n, &answer, &err);
+        rc = hy_submit(program, NULL, &s.message, &answer, &err);
         Py_END_ALLOW_THREADS;
-        result = rc < 0 ? hy_py_raise(state, &err) : take_answer(state, program, &answer);
+        if (rc < 0)
+            hy_py_raise(state, &err);
     }
+    if (rc == 0 && answer->run)
+        result = Py_BuildValue("LO&", (long long)answer->run, PyUnicode_DecodeFSDefault, answer->socket);
+    else if (rc == 0)
+        raise_refusal(state, answer);
+    if (answer)
+        hy__submitted__free_unpacked(answer, NULL);
     submission_done(&s);
     return result;
 }

@@ -10,6 +10,7 @@
 #include "files.h"
 #include "fs/fs.h"
 #include "hdfs/hdfs.h"
+#include "share/share.h"
 
 /*
  * For hy_fs_on_wait. Signal handlers run only in the main thread, and no other thread
@@ -371,6 +372,53 @@ PyObject *hy_py_fs_join(PyObject *module, PyObject *args)
         return NULL;
     joined = hy_fs_join(PyBytes_AsString(url), PyBytes_AsString(name));
     return joined ? PyUnicode_DecodeFSDefault(joined) : PyErr_NoMemory();
+}
+
+/* ---- shares ----------------------------------------------------------------------- */
+
+PyObject *hy_py_share_resolve(PyObject *module, PyObject *arg)
+{
+    hy_cleanup_ref PyObject *url = NULL;
+    hy_cleanup_free char *real = NULL;
+    struct hy_err err = {0};
+    const char *text;
+    int rc;
+
+    if (!PyUnicode_FSConverter(arg, &url))
+        return NULL;
+    text = PyBytes_AsString(url);
+    Py_BEGIN_ALLOW_THREADS rc = hy_share_resolve(text, &real, &err);
+    Py_END_ALLOW_THREADS if (hy_py_file_check(state_of(module), rc, &err, url) < 0) return NULL;
+    return Py_BuildValue("NO", PyUnicode_DecodeFSDefault(rc == 0 ? text : real), rc == 2 ? Py_True : Py_False);
+}
+
+static int add_target(void *arg, const struct hy_share_entry *e, const char *why)
+{
+    return why ? 0 : hy_string_list_add(arg, e->target);
+}
+
+PyObject *hy_py_share_targets(PyObject *module, PyObject *arg)
+{
+    hy_cleanup_string_list struct hy_string_list targets = {0};
+    hy_cleanup_ref PyObject *url = NULL;
+    struct hy_err err = {0};
+    PyObject *list;
+    const char *text;
+    int rc;
+
+    if (!PyUnicode_FSConverter(arg, &url))
+        return NULL;
+    text = PyBytes_AsString(url);
+    Py_BEGIN_ALLOW_THREADS rc = hy_share_entries(text, add_target, &targets, &err);
+    Py_END_ALLOW_THREADS if (hy_py_file_check(state_of(module), rc, &err, url) < 0) return NULL;
+    list = PyList_New(0);
+    for (size_t i = 0; list && i < targets.count; i++) {
+        hy_cleanup_ref PyObject *target = PyUnicode_DecodeFSDefault(targets.items[i]);
+
+        if (!target || PyList_Append(list, target) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
 }
 
 /* ---- the module ------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
  * into the parts, and the typed API is python/hopyard.
  *
  *     module.c                                the module
- *     search.c search_space.c                 searches (src/search)
+ *     search.c search_space.c importance.c    searches, importance of hyperparameters (src/search)
  *     fork_server.c fork_request.c fork_trial.c   the fork server
  *     report.c                                metrics and errors of a trial
  *     driver_client.c driver_submit.c         a connection to the driver of a run; starting one
@@ -91,6 +91,8 @@ PyObject *hy_py_fs_chmod(PyObject *module, PyObject *args);
 PyObject *hy_py_fs_chown(PyObject *module, PyObject *args);
 PyObject *hy_py_fs_copy(PyObject *module, PyObject *args);
 PyObject *hy_py_fs_join(PyObject *module, PyObject *args);
+PyObject *hy_py_share_resolve(PyObject *module, PyObject *arg);
+PyObject *hy_py_share_targets(PyObject *module, PyObject *arg);
 /* Adds the types and exceptions of files, and registers hdfs:// in src/fs. 0, or -1 with an exception set. */
 int hy_py_files_add(PyObject *module);
 
@@ -105,6 +107,9 @@ PyObject *hy_py_values_type(PyObject *module);
 /* feed_hub.c and feed_source.c: */
 PyObject *hy_py_hub_type(PyObject *module);
 PyObject *hy_py_source_type(PyObject *module);
+
+/* importance.c: */
+PyObject *hy_py_importance(PyObject *module, PyObject *rows);
 
 /* search.c; a new reference or NULL: */
 PyObject *hy_py_search_type(PyObject *module);

@@ -5,7 +5,7 @@ import html
 import json
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -53,6 +53,8 @@ class Reader(Protocol):
 
     def notes(self) -> list[str]: ...
 
+    def log_params(self) -> list[str]: ...
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Result:
@@ -84,6 +86,11 @@ class Result:
     def notes(self) -> list[str]:
         """Remarks about the run: lost machines and why, for example."""
         return self._reader.notes()
+
+    @cached_property
+    def _log_params(self) -> list[str]:
+        """The hyperparameters with a logarithmic scale."""
+        return self._reader.log_params()
 
     @cached_property
     def _best(self) -> Trial | None:
@@ -121,7 +128,8 @@ class Result:
 
     def __getstate__(self) -> dict[str, Any]:
         """With everything, because another process may not be able to read the project."""
-        return {**self.__dict__, "trials": self.trials, "notes": self.notes, "_best": self._best}
+        read = {"trials": self.trials, "notes": self.notes, "_best": self._best, "_log_params": self._log_params}
+        return {**self.__dict__, **read}
 
     @property
     def is_running(self) -> bool:
@@ -151,6 +159,19 @@ class Result:
         named = {**metrics, **t.params}
         row = {"number": t.number, **t.params, **metrics, "state": t.state, "seconds": t.seconds}
         return {**row, "attempts": t.attempts, "message": t.message, "logdir": t.logdir, **named}
+
+    def plot(self, kind: str = "history", params: Sequence[str] | None = None, backend: str | None = None) -> Any:
+        """Plot the trials, and return what was drawn: the axes of matplotlib, or the figure of Plotly.
+
+        kind: "history": the metric by trial, and the best so far; "importance": the share of the metric's variance that
+            each hyperparameter explains; "parallel": a line for each trial through all of its hyperparameters;
+            "scatter": the metric against single hyperparameters
+        params: the hyperparameters to show; default: for "scatter" the two most important ones, otherwise all
+        backend: "matplotlib" or "plotly"; default: the one that is installed, or matplotlib
+        """
+        from . import plots
+
+        return plots.plot(self, kind, params, backend)
 
     def count(self, state: str) -> int:
         """The number of trials in this state."""
@@ -264,6 +285,10 @@ class _Stored:
         notes: list[str] = self._page(0, 1)["notes"]
         return notes
 
+    def log_params(self) -> list[str]:
+        names: list[str] = self._page(0, 1)["run"]["log"]
+        return names
+
     def _page(self, skip: int, limit: int) -> dict[str, Any]:
         return _show(self.run, skip, limit, self.project)
 
@@ -289,7 +314,7 @@ def read_all(run: int | str, project: Place) -> None:
     for result in list(_results.values()):
         is_of_run = run in (result.run, str(result.run), result.name)
         if is_of_run and isinstance(result._reader, _Stored) and result._reader.project == place:
-            result.trials, result.notes, result._best  # noqa: B018
+            result.trials, result.notes, result._best, result._log_params  # noqa: B018
 
 
 def _of(

@@ -53,6 +53,8 @@ class Settings(TypedDict, total=False):
     disk_timeout: how long the run waits while its disk is full or its store is locked before it is interrupted, in
         seconds or as "1h"; default: "10m"
     oversubscribe: True: do not wait for cores of this machine that your other runs use
+    notify: a shell command that runs when the run has ended; $HOPYARD_RUN, $HOPYARD_STATE, $HOPYARD_NAME,
+        $HOPYARD_METRIC and $HOPYARD_BEST describe it
     """
 
     direction: str  # "": the run has no metric
@@ -73,6 +75,7 @@ class Settings(TypedDict, total=False):
     max_transfer: Amount
     disk_timeout: Amount
     oversubscribe: bool
+    notify: str | None
 
 
 DEFAULTS: Settings = {
@@ -94,6 +97,7 @@ DEFAULTS: Settings = {
     "max_transfer": None,
     "disk_timeout": None,
     "oversubscribe": False,
+    "notify": None,
 }
 
 
@@ -133,13 +137,33 @@ def complete(given: Settings) -> Settings:
     return {**DEFAULTS, **given}
 
 
+def for_trials(given: Settings) -> Settings:
+    """The settings of an experiment, with a session's or a notebook's number of trials at a time, and limits."""
+    settings = _limited(complete(given))
+    if settings["parallel"] is None and settings["spark"] is not None:
+        settings["parallel"] = _supplier.parallel(settings["spark"], settings["project"])
+    elif settings["parallel"] is None:
+        settings["parallel"] = _session.from_environment(_session.PARALLEL)
+    return settings
+
+
+def _limited(settings: Settings) -> Settings:
+    """With the limits that a notebook's form sets for executors, where none are given."""
+    memory, gpus = _session.from_environment(_session.MEMORY), _session.from_environment(_session.GPUS)
+    if settings["memory"] is None and memory:
+        settings["memory"] = f"{memory}M"
+    if settings["gpus"] is None:
+        settings["gpus"] = gpus
+    return settings
+
+
 def for_training(given: Settings, what: str, module: str) -> Settings:
     """The settings of a training or a cluster, which shows a metric only if one is named."""
     unknown = sorted(set(given) - set(DEFAULTS))
     if unknown:
         raise TypeError(f"{what} got an unexpected keyword argument {', '.join(map(repr, unknown))}; see {module}")
     direction = "max" if given.get("metric") else ""
-    return {**DEFAULTS, "direction": direction, **given}
+    return _limited({**DEFAULTS, "direction": direction, **given})
 
 
 # ---- directions ------------------------------------------------------------------------------------
@@ -178,14 +202,10 @@ def option(name: str, value: object) -> Options:
 
 def options(settings: Settings) -> Options:
     """Complete settings as options of `hopyard run`."""
-    direction, spark, project = settings["direction"], settings["spark"], settings["project"]
-    parallel = settings["parallel"]
-    if parallel is None and spark is not None:
-        parallel = _supplier.parallel(spark, project)
-    hosts = settings["hosts"]
+    direction, hosts = settings["direction"], settings["hosts"]
     return [
         *([] if not direction else option(parse_direction(direction), settings["metric"] or DEFAULT_METRIC)),
-        *option("parallel", parallel),
+        *option("parallel", settings["parallel"]),
         *option("memory", _size(settings["memory"])),
         *option("max-transfer", _size(settings["max_transfer"])),
         *option("timeout", _duration(settings["timeout"])),
@@ -195,6 +215,7 @@ def options(settings: Settings) -> Options:
         *option("seed", settings["seed"]),
         *option("gpus", settings["gpus"]),
         *option("name", settings["name"]),
+        *option("notify", settings["notify"]),
         *option("hosts", hosts if hosts is None or isinstance(hosts, str) else ",".join(hosts)),
     ]
 

@@ -22,8 +22,8 @@ from .settings import (
     Project,
     Settings,
     check_direction,
-    complete,
     fields,
+    for_trials,
     is_stated,
     options,
     parse_direction,
@@ -91,7 +91,7 @@ def run_function(
     optional: bool = True,
 ) -> Result:
     """Runs a function over a space. `kind` is the search, as for space.arguments."""
-    settings = complete(settings)
+    settings = for_trials(settings)
     dimensions = space.arguments(values, kind)
     names = list(values)
     _bundle.check(fn, names)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the properties of a SparkSession, and settings from spark.hopyard.* and hopyard.toml."""
+"""Reads the properties of a SparkSession, and settings from spark.hopyard.*, a notebook's form and hopyard.toml."""
 
 import os
 import socket
@@ -38,7 +38,7 @@ def directory_of(project: Project) -> str:
     return directory.rstrip("/") if "://" in directory else os.path.abspath(directory)
 
 
-# ---- settings: an argument, spark.hopyard.*, Spark's property, hopyard.toml --------------------------
+# ---- settings: an argument, spark.hopyard.*, Spark's property, a notebook's form, hopyard.toml -------------
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,11 @@ class Setting:
     def key(self) -> str:
         return self.name.replace("_", "-")
 
+    @property
+    def variable(self) -> str:
+        """The environment variable in kernels of `hopyard notebook`."""
+        return f"HOPYARD_{self.name.upper()}"
+
 
 EXECUTORS = Setting("executors", "spark.hopyard.executors", "spark.executor.instances")
 PARALLEL = Setting("parallel", "spark.hopyard.parallel", None)
@@ -74,7 +79,19 @@ def find(setting: Setting, conf: Any, project: Project) -> int | None:
         return number(setting.ours, own)
     if setting.sparks and (value := conf.get(setting.sparks)):
         return size(setting.sparks, value, 1 << 20) >> 20 if setting is MEMORY else number(setting.sparks, value)
-    return written(project).get(setting.key)
+    of_notebook = from_environment(setting)
+    return written(project).get(setting.key) if of_notebook is None else of_notebook
+
+
+def from_environment(setting: Setting) -> int | None:
+    """The value in the form of the notebook whose kernel this process is; None: not set there, or not a kernel."""
+    text = os.environ.get(setting.variable)
+    return number(setting.variable, text) if text else None
+
+
+def engine() -> str | None:
+    """The engine in that form: "local" or Spark's master; None: this process is not a kernel of `hopyard notebook`."""
+    return os.environ.get("HOPYARD_ENGINE")
 
 
 def written(project: Project) -> dict[str, Any]:

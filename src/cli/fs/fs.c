@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/fs/commands.h"
 #include "fs/fs.h"
+#include "share/share.h"
 
 /* ---- the table --------------------------------------------------------------------- */
 
@@ -265,14 +266,53 @@ static const struct hy_command fs = {
              "core-site.xml of $HADOOP_CONF_DIR. In paths to read, move or remove, *, ?,\n"
              "[a-z], [^a] and {a,b} match names, including hidden ones; quote patterns, so\n"
              "that the shell does not expand them, and escape special characters with \\.\n"
+             "Shared/OWNER::NAME is the data set that it stands for (`hopyard share`).\n"
              "\n"
              "Exit status: 0 success, 1 an operation failed, 2 invalid usage.",
     .examples = "hopyard fs put -f train.csv hdfs://namenode/Projects/demo/Resources\n"
                 "hopyard fs ls -h 'hdfs://namenode/Projects/demo/Models/*.keras'",
 };
 
+/* ---- paths through Shared/OWNER::NAME ------------------------------------------------------ */
+
+/* What is removed or moved must not be the data set of another user. */
+static bool takes_away(int argc, char **argv, int i)
+{
+    return strcmp(argv[1], "rm") == 0 || (strcmp(argv[1], "mv") == 0 && i < argc - 1);
+}
+
+/* Replaces such arguments by real paths; `made` owns them. */
+static int resolve_shares(int argc, char **argv, struct hy_urls *made, struct hy_err *err)
+{
+    for (int i = 2; i < argc; i++) {
+        char *real = NULL;
+        int rc = hy_share_resolve(argv[i], &real, err);
+
+        if (rc < 0)
+            return rc;
+        if (rc == 0)
+            continue;
+        if (hy_array_grow(made->list, made->count) < 0) {
+            free(real);
+            return hy_err_oom(err);
+        }
+        made->list[made->count++] = real;
+        if (rc == 2 && takes_away(argc, argv, i))
+            return hy_err_set(err, -EPERM,
+                              "%s is %s, a data set of another project; `hopyard share remove` removes only the share",
+                              argv[i], real);
+        argv[i] = real;
+    }
+    return 0;
+}
+
 int hy_fs_main(int argc, char **argv)
 {
+    hy_cleanup_urls struct hy_urls made = {0};
+    struct hy_err err = {0};
+
+    if (resolve_shares(argc, argv, &made, &err) < 0)
+        return hy_files_print_error(&err);
     return hy_subcommand_main(&fs, commands, argc, argv);
 }
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from hopyard import Error, _hopyard, hdfs
+from hopyard._jupyter import session as _notebook_session
+from hopyard._spark import session as _spark_session
 from hopyard.compat._absent import Absent
 from hopyard.util import executors_asked_for
 
@@ -25,13 +27,16 @@ _NAMES = {
 
 
 def with_or_without_spark(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Early versions take the session as first argument, later ones do not: the callable argument is the function."""
+    """Early versions take the session as first argument, later ones do not: the callable argument is the function.
+
+    Without it, a notebook whose form names a cluster uses its session.
+    """
 
     @functools.wraps(function)
     def call(*args: Any, **given: Any) -> Any:
-        session = given.pop("spark", None)
         if args and not callable(args[0]):
-            session, *args = args  # type: ignore[assignment]
+            given["spark"], *args = args  # type: ignore[assignment]
+        session = given.pop("spark") if "spark" in given else _notebook_session.on_cluster()
         return function(session, *args, **{_NAMES.get(name, name): value for name, value in given.items()})
 
     return call
@@ -46,7 +51,8 @@ def place(spark: Any, name: str) -> dict[str, Any]:
 def _session(spark: Any) -> dict[str, Any]:
     if spark is None:
         return {}
-    return {"spark": spark, "parallel": executors_asked_for(spark)}
+    is_set = _spark_session.find(_spark_session.PARALLEL, _spark_session.context_of(spark).getConf(), None)
+    return {"spark": spark, "parallel": None if is_set else executors_asked_for(spark)}
 
 
 class Found(tuple[Any, ...]):

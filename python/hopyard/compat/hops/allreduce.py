@@ -6,6 +6,7 @@ import tempfile
 from typing import Any
 
 from hopyard import Error, allreduce, hdfs
+from hopyard._jupyter import session as _notebook_session
 from hopyard.util import num_executors
 
 from ._calls import place
@@ -22,7 +23,7 @@ def launch(
     `num_workers` says how many where there is no session. Beyond that it takes hopyard.allreduce's arguments.
     """
     if notebook is None:  # launch('Jupyter/horovod.ipynb')
-        spark_session, notebook = None, spark_session
+        spark_session, notebook = _notebook_session.on_cluster(), spark_session
     where = place(spark_session, name)
     where.pop("parallel", None)
     ranks = num_workers or num_executors(spark_session)

@@ -47,6 +47,8 @@ def export(
         "created": time.time_ns() // 1_000_000,
         "user": getpass.getuser(),
         "experimentId": os.environ.get("HOPYARD_TRIAL_DIR"),
+        "run": _number_of("HOPYARD_RUN"),
+        "trial": _number_of("HOPYARD_TRIAL"),
     }
     hdfs.dump(json.dumps(about), f"{folder}.json")
     return folder
@@ -87,6 +89,12 @@ def download_model(
         raise ModelArchiveExists(f"'{archive}.zip' already exists; pass overwrite=True to replace it")
     with tempfile.TemporaryDirectory() as here:
         return shutil.make_archive(archive, "zip", hdfs.copy_to_local(folder, here) if "://" in folder else folder)
+
+
+def _number_of(variable: str) -> int | None:
+    """Of the run or trial that exports the model; None outside of one."""
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdigit() else None
 
 
 def _models(project: str | None, name: object) -> str:
