@@ -7,11 +7,19 @@ of its module that does (a program in a string, a helper).
 from __future__ import annotations
 
 import ast
+import atexit
 import functools
+import os
 import re
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
+
+if "XDG_STATE_HOME" not in os.environ:  # projects of tests stay out of the user's list of projects
+    os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="hopyard-state-")
+    atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 PACKAGES = "tensorflow|keras|tf_keras|tensorboard"
 IMPORTS = re.compile(rf"\b(?:import|from) (?:{PACKAGES}|horovod|hopyard\.(?:keras|hvd|_tfops|_?tensorflow))\b|"

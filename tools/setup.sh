@@ -26,7 +26,7 @@ need() {
 
 has() { command -v "$1" || [ -x "/usr/sbin/$1" ]; }
 compiles_c() { echo '#include <stdio.h>' | cc -E -; }
-compiles_mpi() { echo '#include <mpi.h>' | mpicc -E -; }
+compiles_mpi() { echo '#include <mpi.h>' | mpicc -fsyntax-only -x c -; } # with -E it passes no directories on
 has_header() { echo "#include <$1>" | cc -E -; }
 has_library() { pkg-config --exists "$1"; }
 has_java() { java -version 2>&1 | grep -E 'version "(1[7-9]|[2-9][0-9])'; }
@@ -126,6 +126,7 @@ need_bench() {
     need iperf3 has iperf3
     need python3-torch /usr/bin/python3 -c 'import torch.distributed'
     need curl has curl
+    need wrk has wrk
     need default-jdk-headless has javac # of HDFS, one peer is a Java program, and one is compiled with the headers of JNI
 }
 

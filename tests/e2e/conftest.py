@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Iterator
 
 import pytest
+from browser import browser, page  # noqa: F401  (fixtures)
 from hdfs import hdfs, hdfs_cluster, hdfs_ha, hdfs_ha_cluster  # noqa: F401  (fixtures)
 from hdfs import hdfs_kerberos, hdfs_kerberos_cluster, hdfs_sockets, hdfs_sockets_cluster  # noqa: F401
 from needs import need_root
@@ -50,12 +51,27 @@ def clusters_of(item: pytest.Item) -> set[str]:
     return asked | fixtures | ({"spark", "yarn"} if item.path.name.startswith("test_cluster") else set())
 
 
+def repeated_on_clusters(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Of tests with a Spark and a YARN variant, one or the other in turns."""
+    variants: dict[tuple[Any, ...], dict[str, pytest.Item]] = {}
+    for item in items:
+        values = list(item.callspec.params.values()) if hasattr(item, "callspec") else []
+        for part in {"spark", "yarn"} & {value for value in values if isinstance(value, str)}:
+            others = repr([value for value in values if value != part])
+            variants.setdefault((item.path, item.originalname, others), {})[part] = item
+    both = [variant for variant in variants.values() if len(variant) == 2]
+    return [variant[("spark", "yarn")[turn % 2]] for turn, variant in enumerate(both)]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks tests that need a cluster, those that need YARN, and those that need only HDFS.
 
-    Of the suites for all engines (engines.py), clusters run what is not marked `full`, or everything with
-    HOPYARD_TEST_CLUSTER=all.
+    Of the suites for all engines (engines.py), clusters run what is not marked `full`, and what both Spark and YARN
+    could run, one of them does; or everything with HOPYARD_TEST_CLUSTER=all (make test-cluster). Of the pages in a
+    browser (test_ui*_pages.py), the first test of each file runs, or every one with HOPYARD_TEST_UI=all (make test-ui),
+    as do tests of the page that are marked `full`.
     """
+    ui = [i for i in items if i.path.name.startswith("test_ui")]
     for item in items:
         if clusters := clusters_of(item):
             item.add_marker("cluster")
@@ -63,9 +79,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("yarn")
         if clusters == {"hdfs"}:
             item.add_marker("hdfs")
-    if os.environ.get("HOPYARD_TEST_CLUSTER") == "all":
-        return
-    left = [i for i in items if i.get_closest_marker("full") and engine_of(i) in (None, "spark", "yarn")]
+    left: list[pytest.Item] = []
+    if os.environ.get("HOPYARD_TEST_CLUSTER") != "all":
+        left += [i for i in items if i.get_closest_marker("full") and engine_of(i) in (None, "spark", "yarn") and i not in ui]
+        if not config.option.keyword:
+            left += repeated_on_clusters([i for i in items if i not in left])
+    if os.environ.get("HOPYARD_TEST_UI") != "all" and not config.option.keyword:
+        left += [i for i in ui if i.get_closest_marker("full")]
+        pages = [i for i in ui if i.path.name.endswith("_pages.py")]
+        left += [i for before, i in zip(pages, pages[1:], strict=False) if before.path == i.path]
     config.hook.pytest_deselected(items=left)
     items[:] = [i for i in items if i not in left]
 
@@ -113,6 +135,7 @@ class Yard:
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("HOPYARD_")}
         self.env.update(
             XDG_RUNTIME_DIR=str(self.runtime),
+            XDG_STATE_HOME=str(folder / "state"),
             HOPYARD_PROJECT=str(self.project),
             PATH=f"{Path(binary).parent}:{os.environ['PATH']}",
             NO_COLOR="1",

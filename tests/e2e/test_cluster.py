@@ -146,6 +146,7 @@ def test_start_restarts_killed_daemons(cluster: dict[str, Any]) -> None:
     assert control("status", "spark", cluster["state"]).returncode == 0
 
 
+@pytest.mark.full
 def test_start_fails_on_a_used_port_and_leaves_nothing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -182,6 +182,7 @@ def test_container_killed_for_its_memory_is_reported_with_the_message_of_yarn(ya
     assert re.search(words, yarn.notes(run)), yarn.notes(run)
 
 
+@pytest.mark.full  # make test: on Spark, in test_spark.py
 def test_run_on_yarn_is_resumed_in_another_session_after_its_driver_was_killed(yarn: House) -> None:
     run = yarn.start_gated_run("driver")
     os.kill(yarn.yard.process("driver"), signal.SIGKILL)
@@ -191,6 +192,7 @@ def test_run_on_yarn_is_resumed_in_another_session_after_its_driver_was_killed(y
     resume_on_another_session(yarn, run)
 
 
+@pytest.mark.full  # make test: on Spark, in test_spark.py
 def test_run_on_yarn_is_resumed_by_another_process_after_its_process_was_killed(yarn: House) -> None:
     run = yarn.start_gated_run("process")
     yarn.notebook.kill()
@@ -263,6 +265,7 @@ class Gated:
                 if a["state"] == state and (not host or a["host"] == host)]
 
 
+@pytest.mark.full  # make test: on hosts, in test_hosts.py
 def test_agent_without_network(spread: House, far: Host) -> None:
     """For 5 s: nothing happens. For 60 s: its lease expires, and its trials run elsewhere, and only there."""
     run = Gated(spread)

@@ -94,7 +94,7 @@ def another_python(folder: Path) -> str:
     return str(folder / "bin/python")
 
 
-@pytest.mark.parametrize("which", ["other", "old"])
+@pytest.mark.parametrize("which", [pytest.param("other", marks=pytest.mark.full), "old"])
 def test_incompatible_python_is_reported_with_the_executor(spark_cluster: dict[str, Any], tmp_path: Path,
                                                            which: str) -> None:
     """Of another version, which Spark refuses; or Debian's PyPy, for which Spark's own modules may be too new."""
@@ -127,7 +127,7 @@ def packed(folder: Path, packer: str) -> Path:
     return archive
 
 
-@pytest.mark.parametrize("packer", ["venv-pack", "conda-pack"])
+@pytest.mark.parametrize("packer", ["venv-pack", pytest.param("conda-pack", marks=pytest.mark.full)])
 def test_packed_environment_is_used(spark_cluster: dict[str, Any], tmp_path: Path, packer: str) -> None:
     """It has no hopyard, and trials use its modules."""
     archive = packed(tmp_path, packer)

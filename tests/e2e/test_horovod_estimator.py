@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sklearn.datasets
 from conftest import Yard
 
 DIGITS = """
@@ -170,6 +169,8 @@ def run(yard: Yard, tmp_path: Path) -> Any:
 
 def test_estimator_learns_digits(run: Any, tmp_path: Path) -> None:
     """Vectors for features and labels, a backend, TensorBoard, and predictions as a column of vectors."""
+    import sklearn.datasets  # here: every pytest that collects tests imports this module
+
     work, data = tmp_path / "work", str(tmp_path / "digits.libsvm")
     x, y = sklearn.datasets.load_digits(return_X_y=True)
     sklearn.datasets.dump_svmlight_file(x / 16, y, data, zero_based=False)

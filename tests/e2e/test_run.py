@@ -190,10 +190,25 @@ def test_the_commit_is_stored_and_whether_files_have_changed(yard: Yard) -> None
     code.write_text("#!/bin/sh\nfalse\n")
     assert stored() == f"{commit}-dirty"
     git("checkout", "--quiet", "--", "train")
+    below = yard.project / "below" / "it"
+    below.mkdir(parents=True)
+    yard.run("run", "--", "true", cwd=below)
+    assert json.loads(yard.run("ls", "--json").stdout)[0]["git"] == commit
     (yard.project / "bin").mkdir()
     slow = yard.script("bin/git", f"case $* in *status*) sleep 60 ;; *) exec {shutil.which('git')} \"$@\" ;; esac\n")
     yard.env["PATH"] = f"{slow.parent}:{yard.env['PATH']}"
     assert stored() == f"{commit}-dirty"  # git did not finish its comparison in time
+
+
+def test_git_is_not_started_without_a_repository(yard: Yard) -> None:
+    (yard.project / "bin").mkdir()
+    asked = yard.project / "asked"
+    yard.env["PATH"] = f"{yard.script('bin/git', f'touch {asked}').parent}:{yard.env['PATH']}"
+    yard.run("run", "--", "true")
+    assert not asked.exists()
+    (yard.project / ".git").mkdir()
+    yard.run("run", "--", "true")
+    assert asked.exists()
 
 
 def test_trials_get_the_directory_and_environment_of_the_user(yard: Yard) -> None:
@@ -392,3 +407,16 @@ def test_runs_of_one_second_do_not_share_a_directory(yard: Yard) -> None:
         p.communicate()
     dirs = {r["logdir"] for r in yard.rows("SELECT logdir FROM runs")}
     assert len(dirs) == 3 and time.time() >= now
+
+
+def test_a_command_is_run_when_the_run_has_ended(yard: Yard) -> None:
+    told = yard.project / "told"
+    yard.run("run", "--name", "night", "--grid", "x=1..2", "--max", "acc",
+             "--notify", f'echo "$HOPYARD_RUN $HOPYARD_NAME $HOPYARD_STATE $HOPYARD_METRIC $HOPYARD_BEST" >> {told}',
+             "--", "sh", "-c", "echo acc=0.{x}")
+    yard.wait_idle()
+    assert told.read_text() == "1 night done acc 0.2\n"
+    yard.run("run", "--notify", f"echo $HOPYARD_STATE >> {told}; exit 7", "--", "false", rc=1)
+    yard.wait_idle()
+    assert told.read_text().splitlines()[1] == "failed" and yard.state(2) == "failed"
+    assert "the command of --notify failed with status 7" in (yard.project / ".hopyard/run-2.log").read_text()

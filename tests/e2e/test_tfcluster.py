@@ -40,25 +40,13 @@ GANGS = {
     ("between_graph", "between_graph_sync", "by_readers", "model_parallel"): {"workers": 2, "ps": 1},
 }
 """Ways to train, and the nodes that they need: three clusters at once, whose TensorFlow processes start on all cores."""
+WAYS = [way for ways in GANGS for way in ways]
+ON_HDFS = ("mirrored_loop", "mirrored_fit", "by_hvd")  # in make test: how they train does not depend on where files are
 
 
-def records(request: pytest.FixtureRequest, folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Their directory, and the environment that programs need to read them."""
-    names = programs.write(folder)
-    if request.param == "local":
-        return names, {}
-    hdfs = request.getfixturevalue("hdfs_cluster")
-    hdfs.repair()
-    hdfs.shell("-mkdir", "-p", f"/{folder.name}")
-    hdfs.shell("-put", *names, f"/{folder.name}")
-    return [f"{hdfs.url}/{folder.name}/{Path(name).name}" for name in names], hdfs.env()
-
-
-@pytest.fixture(scope="module", params=["local", "hdfs"])
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def train(folder: Path, gangs: dict[tuple[str, ...], dict[str, Any]], names: list[str], env: dict[str, str]) -> dict[str, Any]:
     """Results of the nodes, or the error, by way to train."""
-    names, env = records(request, tmp_path_factory.mktemp("digits"))
-    with yard_in(tmp_path_factory.mktemp("trained")) as yard:
+    with yard_in(folder) as yard:
         lab = Lab(yard)
         lab.env |= env
         output = evaluate(lab, f"""
@@ -71,21 +59,46 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
                     return str(error)
 
             gangs = [(ways, cluster.run(programs.one_after_the_other, ({names!r}, ways), timeout=180, tensorboard=False, **nodes))
-                     for ways, nodes in {GANGS!r}.items()]
+                     for ways, nodes in {gangs!r}.items()]
             emit(found=[[ways, results_of(nodes)] for ways, nodes in gangs])
         """)
-        yield {way: found for ways, found in output["found"] for way in ways}
+        return {way: found for ways, found in output["found"] for way in ways}
 
 
-@pytest.mark.parametrize("way", [way for ways in GANGS for way in ways])
-def test_every_way_trains_with_every_record_once_per_epoch(trained: dict[str, Any], way: str) -> None:
-    """Of files that nodes read themselves. mirrored_loop is also in test_engines_clusters.py, on all engines."""
-    found = trained[way]
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return train(tmp_path_factory.mktemp("trained"), GANGS, programs.write(tmp_path_factory.mktemp("digits")), {})
+
+
+@pytest.fixture(scope="module")
+def trained_on_hdfs(hdfs_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("digits")
+    names = programs.write(folder)
+    hdfs_cluster.repair()
+    hdfs_cluster.shell("-mkdir", "-p", f"/{folder.name}")
+    hdfs_cluster.shell("-put", *names, f"/{folder.name}")
+    urls = [f"{hdfs_cluster.url}/{folder.name}/{Path(name).name}" for name in names]
+    gangs = GANGS if os.environ.get("HOPYARD_TEST_CLUSTER") == "all" else {ON_HDFS: GANGS[ON_HDFS]}
+    return train(tmp_path_factory.mktemp("trained"), gangs, urls, hdfs_cluster.env())
+
+
+def assert_trained(found: Any, way: str) -> None:
     assert isinstance(found, dict), found
     nodes = {name: ways[way] for name, ways in found.items()}
     read = Counter(number for _, numbers in nodes.values() for number in numbers)
     assert read == dict.fromkeys(range(programs.RECORDS), programs.EPOCHS)
     assert min(accuracy for accuracy, numbers in nodes.values() if numbers) > 0.9
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_trains_with_every_record_once_per_epoch(trained: dict[str, Any], way: str) -> None:
+    """Of files that nodes read themselves. mirrored_loop is also in test_engines_clusters.py, on all engines."""
+    assert_trained(trained[way], way)
+
+
+@pytest.mark.parametrize("way", [way if way in ON_HDFS else pytest.param(way, marks=pytest.mark.full) for way in WAYS])
+def test_every_way_trains_with_every_record_on_hdfs(trained_on_hdfs: dict[str, Any], way: str) -> None:
+    assert_trained(trained_on_hdfs[way], way)
 
 
 def test_finished_worker_waits_for_the_others(lab: Lab) -> None:  # noqa: F811

@@ -2,50 +2,14 @@
 """The page in Chromium, used as a person would. Screenshots are in build/screenshots."""
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
+import re
+import subprocess
 
 import pytest
+from browser import shoot
 from conftest import Yard, wait_for
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 from ui import Ui, end
-
-SCREENSHOTS = Path(__file__).parents[2] / "build/screenshots"
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as p:
-        path = next(path for path in ("/usr/bin/chromium", "/usr/bin/google-chrome") if os.path.exists(path))
-        browser = p.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(yard: Yard, browser: Browser) -> Iterator[Page]:
-    """Logged in. Whatever the browser complains about is a failure."""
-    server = Ui(yard)
-    context = browser.new_context(viewport={"width": 1200, "height": 800})
-    page = context.new_page()
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.goto(f"http://127.0.0.1:{server.port}{server.login}")
-    yield page
-    context.close()
-    end(server)
-    assert complaints == []
-
-
-def shoot(page: Page, name: str) -> None:
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=SCREENSHOTS / f"{name}.png")
-
-
-def cells(page: Page) -> list[list[str]]:
-    return [row.locator("td").all_inner_texts() for row in page.locator(".scroll tbody tr").all()]
 
 
 def test_a_run_is_watched_filtered_and_stopped(yard: Yard, page: Page) -> None:
@@ -69,44 +33,150 @@ def test_a_run_is_watched_filtered_and_stopped(yard: Yard, page: Page) -> None:
     expect(page.get_by_text("acc=0.9 in trial 9")).to_be_visible()
     shoot(page, "run")
     page.get_by_role("button", name="Stop…").click()
-    page.get_by_role("button", name="Keep it").click()
+    page.get_by_role("button", name="Cancel").click()
     assert yard.state(2) == "running"
     page.get_by_role("button", name="Stop…").click()
-    page.get_by_role("button", name="Stop the run").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop the run").click()
     wait_for(lambda: yard.state(2) == "stopped", "the run was not stopped")
     expect(page.locator("header .state")).to_have_text("stopped")
     page.go_back()
     expect(page.get_by_role("row", name="digits")).to_contain_text("stopped")
 
 
-def test_trials_are_sorted_and_come_in_pages(yard: Yard, page: Page) -> None:
-    yard.run("run", "--grid", "x=1..150", "--max", "acc", "--", "sh", "-c", "echo acc=0.{x}")
-    page.get_by_role("link", name="1", exact=True).click()
-    expect(page.get_by_text("1 to 100 of 150")).to_be_visible()
-    assert [cells(page)[0][i] for i in (0, 2, 3)] == ["99", "0.99", "99"]
-    page.get_by_role("button", name="Next").click()
-    expect(page.get_by_text("101 to 150 of 150")).to_be_visible()
-    page.get_by_label("Sort by").select_option("number")
-    expect(page.get_by_text("1 to 100 of 150")).to_be_visible()
-    assert [row[0] for row in cells(page)][:3] == ["1", "2", "3"] and "sort=number" in page.url
-
-
 def test_a_trial_shows_its_curves_attempts_and_live_output(yard: Yard, page: Page) -> None:
     gate = yard.project / "gate"
     yard.run("run", "--detach", "--grid", "lr=[0.1]", "--max", "acc", "--", "sh", "-c",
-             f"for s in 1 2 3; do hopyard report acc=0.$s step=$s; done; printf '\\033[31mred\\033[0m 10%%\\r20%%\\n'; "
+             f"for s in 1 2 3; do hopyard report acc=0.$s step=$s; done; printf '\\033[31mred\\033[0m 10%%\\033[3D20%%\\n'; "
              f"while [ ! -e {gate} ]; do sleep 0.05; done; echo last")
     page.get_by_role("link", name="1", exact=True).click()
     page.get_by_role("cell", name="1", exact=True).first.get_by_role("link").click()
     expect(page.get_by_role("heading", name="Run 1, trial 1")).to_be_visible()
     expect(page.get_by_role("heading", name="acc")).to_be_visible()
     log = page.get_by_label("stdout of trial 1")
-    expect(log).to_have_text("20%\n")  # as a terminal shows it
+    expect(log).to_have_text("red 20%")  # as a terminal shows it
+    expect(log.locator(".fg1")).to_have_text("red")
     shoot(page, "trial")
     gate.touch()
-    expect(log).to_have_text("20%\nlast\n")
+    expect(log).to_have_text("red 20%\nlast")
     expect(page.locator("header .state")).to_have_text("done")
     expect(page.get_by_role("row", name="1 ● done local")).to_be_visible()
+
+
+def test_the_line_of_a_trial_runs_it_again_with_its_seed(yard: Yard, page: Page) -> None:
+    yard.run("run", "--seed", 40, "--grid", "x=1..3", "--max", "seed", "--", "sh", "-c", "echo seed=$HOPYARD_SEED x={x}")
+    page.goto(page.url + "runs/1/trials/2")
+    line = page.locator("dd", has_text="hopyard run").locator("code")
+    expect(line).to_contain_text("--seed 41 ")
+    subprocess.run(["sh", "-c", line.inner_text()], env=yard.env, cwd=yard.project, check=True, stdin=subprocess.DEVNULL)
+    assert [t["value"] for t in yard.trials(1)] == [41, 42, 43]
+    assert [t["value"] for t in yard.trials(2)] == [42]
+    assert (yard.logdir(2) / "trial-1" / "stdout").read_text() == "seed=42 x=2\n"
+
+
+def test_a_run_is_started_by_the_form(yard: Yard, page: Page) -> None:
+    (yard.project / "train.sh").write_text('echo "acc=0.$2"\n')
+    page.get_by_role("button", name="Start a run…").click()
+    form = page.get_by_role("dialog", name="Start a run")
+    form.get_by_label("Program").fill("train.sh")
+    form.get_by_label("Name of hyperparameter 1").fill("x")
+    form.get_by_label("Values of hyperparameter 1").fill("1..4")
+    form.get_by_label("Metric").fill("acc")
+    form.get_by_label("Name", exact=True).fill("by the form")
+    form.get_by_label("Trials at a time").fill("many")
+    expect(form.get_by_text("sh train.sh --x {x}")).to_be_visible()
+    shoot(page, "start")
+    form.get_by_role("button", name="Start").click()
+    expect(form.get_by_role("alert")).to_contain_text("parallel")  # the option that is wrong
+    expect(form.get_by_label("Trials at a time")).to_have_attribute("aria-invalid", "true")
+    form.get_by_label("Trials at a time").fill("2")
+    form.get_by_role("button", name="Start").click()
+    expect(page.get_by_role("heading", name="Run 1 by the form")).to_be_visible()
+    expect(page.locator("header .state")).to_have_text("done")
+    assert sorted(t["value"] for t in yard.trials()) == [0.1, 0.2, 0.3, 0.4]
+
+
+def test_runs_are_renamed_tagged_and_deleted(yard: Yard, page: Page) -> None:
+    for name in ("first", "second"):
+        yard.run("run", "--name", name, "--", "true")
+    yard.wait_idle()
+    page.get_by_label("Choose run 1").check()
+    page.get_by_role("button", name="Edit…").click()
+    form = page.get_by_role("dialog")
+    form.get_by_label("Name").fill("renamed")
+    form.get_by_label("Tags").fill("night, keep, keep")
+    form.get_by_label("Note").fill("a baseline")
+    form.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("row", name="renamed")).to_contain_text("night")
+    page.get_by_label("Filter runs").fill("baseline")  # notes are searched, too
+    expect(page.locator(".scroll tbody tr")).to_have_count(1)
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete the run").click()
+    expect(page.get_by_role("link", name="second")).to_be_visible()
+    expect(page.get_by_role("link", name="renamed")).to_have_count(0)
+    assert [r["name"] for r in yard.rows("SELECT name FROM runs")] == ["second"]
+
+
+def test_a_long_output_is_searched_and_shown_in_parts(yard: Yard, page: Page) -> None:
+    yard.run("run", "--", "sh", "-c", "seq 1 900000; echo 'ValueError: the needle'; seq 1 900000; echo the end")
+    page.goto(page.url + "runs/1/trials/1")
+    log = page.get_by_role("log")
+    expect(log).to_contain_text("the end")  # its end first
+    assert page.locator(".line").count() < 300  # of 1.8 million
+    page.get_by_role("button", name="First error").click()
+    expect(page.locator(".line.found")).to_have_text("ValueError: the needle")
+    expect(page.locator(".line.found")).to_be_in_viewport()
+    shoot(page, "log")
+    page.get_by_role("button", name="Start", exact=True).click()
+    expect(page.locator(".line").first).to_have_text("1")
+    page.get_by_label("Search in the output").fill("888888")
+    page.get_by_role("button", name="Next").click()
+    expect(page.locator(".line.found")).to_have_text("888888")
+    first = page.get_by_role("status").inner_text()
+    page.get_by_role("button", name="Next").click()
+    expect(page.get_by_role("status")).to_have_text(re.compile(rf"^(?!{re.escape(first)}).* to .* of"))
+    page.get_by_role("button", name="Previous").click()
+    expect(page.get_by_role("status")).to_have_text(first)
+    for _ in range(40):  # on, beyond what was read at first
+        log.evaluate("e => { e.scrollTop = e.scrollHeight / 2 + e.clientHeight * 200 }")
+    page.get_by_role("button", name="End", exact=True).click()
+    expect(log).to_contain_text("the end")
+
+
+@pytest.mark.full
+def test_an_output_of_1_gb_is_searched_and_never_loaded_whole(yard: Yard, page: Page) -> None:
+    yard.run("run", "--", "echo", "replaced")
+    block = "".join(f"step {n}: loss 0.{n:07d}\n" for n in range(500_000)).encode()
+    with open(next(yard.logdir().glob("*/stdout")), "wb") as file:
+        for _ in range(2**30 // len(block)):
+            file.write(block)
+        file.write(b"ValueError: the needle\n" + block + b"the end\n")
+    page.goto(page.url + "runs/1/trials/1")
+    expect(page.get_by_role("log")).to_contain_text("the end")
+    page.get_by_role("button", name="First error").click()
+    expect(page.locator(".line.found")).to_have_text("ValueError: the needle", timeout=120_000)
+    page.get_by_role("button", name="Start", exact=True).click()
+    expect(page.locator(".line").first).to_have_text("step 0: loss 0.0000000")
+    page.get_by_role("button", name="End", exact=True).click()
+    expect(page.get_by_role("log")).to_contain_text("the end")
+    assert page.locator(".line").count() < 300
+    assert page.evaluate("performance.memory.usedJSHeapSize") < 64 << 20
+
+
+def test_the_projects_of_a_user_are_in_one_page(yard: Yard, page: Page, tmp_path: Path) -> None:
+    other = tmp_path / "weather"
+    other.mkdir()
+    yard.run("run", "--name", "mine", "--", "true")
+    yard.run("run", "--name", "rain", "--project", str(other), "--", "true")
+    page.reload()
+    page.get_by_label("Project").select_option("weather")
+    expect(page.get_by_role("link", name="rain")).to_be_visible()
+    expect(page.get_by_role("link", name="mine")).to_have_count(0)
+    page.get_by_role("link", name="rain").click()
+    expect(page.get_by_role("heading", name="Run 1 rain")).to_be_visible()
+    page.reload()  # the project is in the address
+    expect(page.get_by_role("heading", name="Run 1 rain")).to_be_visible()
 
 
 def test_text_of_users_never_becomes_html(yard: Yard, page: Page) -> None:

@@ -7,11 +7,14 @@ import json
 import re
 import signal
 import socket
-from typing import Any
+import ssl
+from typing import TYPE_CHECKING, Any
 
-from conftest import Yard
+if TYPE_CHECKING:
+    from conftest import Yard
 
-ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)(/login\?token=[0-9a-f]{64})")
+ADDRESS = re.compile(r"https?://[\w.:]+[\w/]*(/login\?token=[0-9a-f]{64})")
+LISTENS = re.compile(r"listens on 127\.0\.0\.1:(\d+);")
 
 
 class Reply:
@@ -24,37 +27,63 @@ class Reply:
         return json.loads(self.body)
 
 
-class Ui:
-    """A server. `login` is the path that logs in; it works once."""
+def connect(port: int, tls: ssl.SSLContext | None) -> socket.socket:
+    s = socket.create_connection(("127.0.0.1", port), timeout=30)
+    return tls.wrap_socket(s, server_hostname="localhost", suppress_ragged_eofs=False) if tls else s
 
-    def __init__(self, yard: Yard, *options: str) -> None:
-        self.process = yard.start("ui", "--no-browser", "--port", "0", *options)
+
+def http_connection(port: int, tls: ssl.SSLContext | None, timeout: float) -> http.client.HTTPConnection:
+    if tls:
+        return http.client.HTTPSConnection("127.0.0.1", port, timeout=timeout, context=tls)
+    return http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+
+
+class Ui:
+    """A server. `login` is the path that logs in; it works once. With `tls` the clients speak HTTPS."""
+
+    def __init__(self, yard: Yard, *options: str, tls: ssl.SSLContext | None = None, browser: bool = False) -> None:
+        self.tls = tls
+        self.process = yard.start("ui", *([] if browser else ["--no-browser"]), "--port", "0", *options)
         self.port, self.login = self.next_address()
         self.cookie = ""
 
     def next_address(self) -> tuple[int, str]:
         assert self.process.stdout
+        login = ""
         for line in self.process.stdout:
             found = ADDRESS.search(line)
-            if found:
-                return int(found[1]), found[2]
+            login = found[1] if found else login
+            port = LISTENS.search(line)
+            if port:
+                self.port = int(port[1])
+            if login and (port or line.startswith("Logged in")):
+                return self.port, login
         raise AssertionError(f"no address: {self.process.stderr.read() if self.process.stderr else ''}")
 
-    def request(self, path: str, method: str = "GET", body: str | None = None, **headers: str) -> Reply:
+    @property
+    def origin(self) -> str:
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
+
+    def request(self, path: str, method: str = "GET", body: str | bytes | None = None, **headers: str) -> Reply:
         """Header fields as keywords: if_none_match="…"."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http_connection(self.port, self.tls, 30)
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
         if self.cookie:
-            fields.setdefault("Cookie", self.cookie)
+            fields.setdefault("cookie", self.cookie)
         try:
             connection.request(method, path, body, fields)
             return Reply(connection.getresponse())
         finally:
             connection.close()
 
-    def post(self, path: str, **headers: str) -> Reply:
+    def post(self, path: str, method: str = "POST", body: str | bytes | None = None, **headers: str) -> Reply:
         """As the page itself sends it."""
-        return self.request(path, "POST", origin=f"http://127.0.0.1:{self.port}", **headers)
+        return self.request(path, method, body, origin=self.origin, **headers)
+
+    def change(self, path: str, method: str, value: Any = None) -> Reply:
+        """The same with a JSON body."""
+        body = None if value is None else json.dumps(value)
+        return self.request(path, method, body, origin=self.origin)
 
     def log_in(self) -> Reply:
         reply = self.request(self.login)
@@ -69,7 +98,7 @@ class Ui:
         return reply.json()
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        return connect(self.port, self.tls)
 
     def send(self, text: str) -> bytes:
         """Bytes on a connection of their own, and all that comes back until the server closes it."""

@@ -15,8 +15,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
-ORDER = ["base", "fs", "record", "hdfs", "event", "search", "schedule", "store", "wire", "supervise", "gpu", "agent",
-         "engine", "driver", "client", "view", "web", "feed", "collective", "tensorflow", "cli", "python"]
+ORDER = ["base", "fs", "record", "share", "hdfs", "event", "search", "schedule", "store", "wire", "supervise", "gpu",
+         "agent", "engine", "driver", "client", "view", "web", "feed", "collective", "tensorflow", "cli", "python"]
 
 # What a newcomer has to do, and the file whose name should lead there: a part, and a file anywhere below it.
 TASKS = [

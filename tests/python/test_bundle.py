@@ -112,7 +112,7 @@ def test_invalid_calls_fail_before_anything_starts(call, sentence, monkeypatch):
 
 
 def options(**given):
-    return _settings.options(_settings.complete(given))
+    return _settings.options(_settings.for_trials(given))
 
 
 def test_every_setting_has_a_default_a_type_and_a_description():

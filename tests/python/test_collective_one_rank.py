@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import hopyard.collective as hvd
+from hopyard import _hopyard
 
 
 @pytest.fixture()
@@ -38,6 +39,11 @@ def test_arrays_of_either_byte_order_work(alone: None, kind: str) -> None:
     assert out.dtype.isnative
     assert out.tolist() == [2, 4, 6]
     assert hvd.allgather(given).tolist() == hvd.broadcast(given, 0).tolist() == [1, 2, 3]
+
+
+def test_the_extension_without_a_group_has_a_message() -> None:
+    with pytest.raises(_hopyard.GroupError, match=r"Horovod has not been initialized; use hvd.init\(\)."):
+        _hopyard.group_query(0)
 
 
 def test_request_without_a_wait_blocks_nothing(alone: None) -> None:

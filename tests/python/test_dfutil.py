@@ -16,7 +16,7 @@ import hopyard
 import hopyard.compat  # noqa: F401  (tensorflowonspark is ours)
 import tensorflow as tf
 
-from tensorflowonspark import dfutil
+from tensorflowonspark import compat, dfutil
 
 
 def feature(*values: Any) -> Any:
@@ -64,6 +64,33 @@ def test_rows_become_examples() -> None:
         f=feature(0.5), w=feature(b"x"))  # fmt: skip
     with pytest.raises(Exception, match="Unsupported dtype: map<int,int>"):
         list(dfutil.toTFExample([("m", "map<int,int>")])([Row(m={})]))
+
+
+class Doubling(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
+    def __call__(self, x: Any) -> Any:
+        return 2 * x
+
+
+def test_only_the_chief_exports_a_model(tmp_path: Path) -> None:
+    """Under a strategy all nodes must take part."""
+    model = tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Rescaling(3.0)])
+    for name, given in (("module", Doubling()), ("keras", model)):
+        compat.export_saved_model(given, str(tmp_path / name), is_chief=False)
+        assert list(tmp_path.glob(name)) == []
+        compat.export_saved_model(given, str(tmp_path / name), is_chief=True)
+    assert tf.saved_model.load(str(tmp_path / "module"))(tf.constant([2.0])).numpy() == [4.0]
+    served = tf.saved_model.load(str(tmp_path / "keras")).signatures["serving_default"]
+    assert next(iter(served(tf.constant([[2.0]])).values())).numpy() == [[6.0]]
+    with pytest.raises(hopyard.Error, match="a str is not a model; a Keras model or a tf.Module is required"):
+        compat.export_saved_model("model", str(tmp_path / "other"), is_chief=True)
+
+
+def test_nodes_have_separate_shards_already() -> None:
+    options = tf.data.Options()
+    compat.disable_auto_shard(options)
+    assert options.experimental_distribute.auto_shard_policy == tf.data.experimental.AutoShardPolicy.OFF
+    assert compat.is_gpu_available() == bool(tf.config.list_physical_devices("GPU"))
 
 
 @pytest.fixture(scope="module")

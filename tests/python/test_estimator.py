@@ -1,33 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """horovod.spark.keras without Spark: parameters, stores, the rows of each rank, and a training with one rank."""
 
+import json
 import os
 import random
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import keras
 import numpy as np
+import pandas
+import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
 
 import hopyard
 import hopyard.compat  # noqa: F401
 import hopyard.hvd as hvd
 import tensorflow as tf
+from hopyard.compat import _spark_tasks
+from hopyard.tfrecord import _files
 
+from horovod.spark.common import _rows
 from horovod.spark.common._rows import Part, Stored
 from horovod.spark.common.backend import Backend
 from horovod.spark.common.params import DEFAULTS, REFUSED
 from horovod.spark.common.store import DBFSLocalStore, FilesystemStore, HDFSStore, LocalStore, Store
-from horovod.spark.keras import KerasEstimator, KerasModel, _training
+from horovod.spark.keras import KerasEstimator, KerasModel, _models, _prediction, _training
 from horovod.spark.keras._models import Tensor
 
 try:
     import tf_keras
 except ImportError:  # TensorFlow before 2.16 has its own
     tf_keras = tf.keras
+
+PACKAGE = ("unused", "unused", hopyard.__version__)  # hopyard is installed here
 
 
 @pytest.fixture(params=["keras", "tf_keras"])
@@ -481,3 +491,108 @@ def test_a_checkpoint_callback_that_never_saves_is_an_error(tmp_path, group):
 def test_store_that_a_rank_cannot_read_is_an_error(tmp_path, group):
     with pytest.raises(hopyard.Error, match="rank 0 cannot read the store: .*; a store must be seen by all executors"):
         _training.train(job(tmp_path, keras, stored(tmp_path, COLUMNS), model=str(tmp_path / "not-there.keras")))
+
+
+# ---- in a Spark task ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def task(monkeypatch):
+    context = SimpleNamespace(partitionId=lambda: 3, taskAttemptId=lambda: 8)
+    monkeypatch.setattr(_rows.TaskContext, "get", lambda: context)
+
+
+def written(folder, partition_by, *batches):
+    """What a task writes of these batches, and what it returns."""
+    _files.begin(str(folder), "job")
+    pickled = cloudpickle.dumps((_rows._write, (str(folder), "job", partition_by)))
+    call = _spark_tasks.calling_batches(PACKAGE, pickled)
+    [found] = call(iter([pa.RecordBatch.from_pydict(batch) for batch in batches]))
+    return found.to_pylist()
+
+
+def test_a_task_writes_training_and_validation_apart(tmp_path, task):
+    said = written(tmp_path, [_rows.FLAG], {"x": [[1.0, 2.0]], "y": [1], _rows.FLAG: [False]}, {
+        "x": [[3.0, 4.0], [5.0, 6.0]], "y": [2, 3], _rows.FLAG: [False, True]},
+        {"x": pa.array([], pa.list_(pa.float64())), "y": pa.array([], pa.int64()),
+         _rows.FLAG: pa.array([], pa.bool_())})  # fmt: skip
+    train, validation = said
+    assert train["name"] == f"{_rows.FLAG}=false/part-00003-0.tfrecord.8" and train["rows"] == 2
+    assert validation["name"] == f"{_rows.FLAG}=true/part-00003-1.tfrecord.8" and validation["rows"] == 1
+    assert all(row["error"] == "" and row["bytes"] > 0 for row in said)
+    found = [SimpleNamespace(**row) for row in said]
+    assert _rows._agreed(found) == {"x": 2, "y": 1}
+    part = _rows._part("/store", found, f"{_rows.FLAG}=true/")
+    assert part.files == [(f"/store/{_rows.FLAG}=true/part-00003-1.tfrecord", 1)] and part.bytes == validation["bytes"]
+
+
+def test_rows_that_cannot_be_trained_on_are_returned_as_an_error(tmp_path, task):
+    """An exception would come with Spark's traceback."""
+    for flags, batches, why in (
+        ([], [{"x": [1.0, None]}], "column 'x' has rows without a value; fill them"),
+        ([], [{"x": [[1.0]]}, {"x": [[1.0, 2.0]]}], "column 'x' has rows of 1 and of 2 values"),
+        ([_rows.FLAG], [{"x": [1.0], _rows.FLAG: [None]}], "the validation column has rows without a value"),
+    ):
+        [said] = written(tmp_path, flags, *batches)
+        assert said["error"].startswith(why) and said["name"] == ""
+        with pytest.raises(ValueError, match=why):
+            _rows._agreed([SimpleNamespace(**said)])
+    tasks = [SimpleNamespace(error="", widths=json.dumps({"x": width})) for width in (2, 3)]
+    with pytest.raises(ValueError, match="column 'x' has rows of 2 and of 3 values; all must have the same number"):
+        _rows._agreed(tasks)
+
+
+def test_task_on_a_full_store_is_retried(tmp_path, task):
+    """Spark retries what raises."""
+    pickled = cloudpickle.dumps((_rows._write, (str(tmp_path / "gone"), "job", [])))
+    with pytest.raises(hopyard.FileError):
+        list(_spark_tasks.calling_batches(PACKAGE, pickled)(iter([pa.RecordBatch.from_pydict({"x": [1.0]})])))
+
+
+def predicted(model, frames, **given):
+    """A model's predictions for DataFrames, as a worker of Spark computes them."""
+    described = _prediction.Description(**{
+        "key": str(random.random()), "package": _models.package_of(model), "floatx": "float32", "custom_objects": {},
+        "columns": ["a"], "shapes": _models.input_shapes(model), "types": _models.input_types(model), "outputs": 1,
+        **given,
+    })  # fmt: skip
+    sent = SimpleNamespace(value=_models.to_bytes(model))
+    return list(_spark_tasks.predicting(PACKAGE, sent, cloudpickle.dumps(described))(iter(frames)))
+
+
+def test_predictions_are_flat_rows_for_each_partition(kit):
+    image = kit.Input((2, 2))
+    model = kit.Model(image, kit.layers.Rescaling(2.0)(image))
+    frames = [pandas.DataFrame({"i0": [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]}), pandas.DataFrame({"i0": []})]
+    first, second = predicted(model, frames)
+    assert [list(row) for row in first["o0"]] == [[2.0, 4.0, 6.0, 8.0], [10.0, 12.0, 14.0, 16.0]]
+    assert list(second.columns) == ["o0"] and len(second) == 0
+
+
+def test_predictions_of_many_inputs_and_outputs():
+    a, b = keras.Input((1,)), keras.Input((2,))
+    model = keras.Model([a, b], [keras.layers.Rescaling(2.0)(a), keras.layers.Rescaling(3.0)(b)])
+    [found] = predicted(model, [pandas.DataFrame({"i0": [1.0], "i1": [[1.0, 2.0]]})], columns=["a", "b"], outputs=2)
+    assert [list(found[name][0]) for name in ("o0", "o1")] == [[2.0], [3.0, 6.0]]
+
+
+def test_prediction_of_a_missing_value_is_an_error():
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Rescaling(2.0)])
+    with pytest.raises(hopyard.Error, match="column 'a' has rows without a value; fill them"):
+        predicted(model, [pandas.DataFrame({"i0": [1.0, None]})])
+
+
+def test_inputs_have_the_types_and_shapes_of_the_model():
+    described = _prediction.Description("", "keras", "float32", {}, ["s", "x"], [[-1, 2], [-1, -1, -1]],
+                                        ["string", "int32"], 1)  # fmt: skip
+    text = _prediction._input(described, 0, pandas.Series([["a", "b"], ["c", "d"]]))
+    assert text.dtype == tf.string and text.numpy().tolist() == [[b"a", b"b"], [b"c", b"d"]]
+    open_shape = _prediction._input(described, 1, pandas.Series([[1.0, 2.0]]))
+    assert open_shape.dtype == np.int32 and open_shape.tolist() == [[1, 2]], "its shape is the column's"
+
+
+def test_an_optimizer_is_kept_without_its_state(kit):
+    package, config = _models.optimizer_to_config(kit.optimizers.SGD(0.25, momentum=0.5))
+    found = _models.optimizer_from_config(package, config)
+    assert type(found) is kit.optimizers.SGD
+    assert found.get_config()["momentum"] == 0.5 and float(found.learning_rate) == 0.25

@@ -1,19 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code of Spark tasks that can be tested without Spark: unpacking, noexec directories, programs that do not run."""
+"""Code of Spark tasks, without Spark: unpacking, noexec directories, programs that do not run, agents."""
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import os
 import platform
 import re
+import signal
 import site
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import tarfile
+import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import pyspark
 import pytest
 
+import hopyard
+from feeding import wait_for
 from hopyard._run import program as _program
 from hopyard._spark import executor as _executor
 from hopyard._spark import package_archive as _package_archive
@@ -161,3 +171,194 @@ def test_agent_killed_by_a_signal_is_distinguished_from_failure() -> None:
     """By that the driver knows that the executor lived: a trial may have killed it."""
     assert _executor._end_reason(-9, ["its last words"]) == f"{_executor.KILLED} 9"
     assert _executor.KILLED not in _executor._end_reason(1, [])
+
+
+# ---- an agent in a task ----------------------------------------------------------------------------
+
+
+class Task:
+    """As much of Spark's TaskContext as an agent's task uses."""
+
+    def __init__(self, attempt: int = 0, gpus: list[str] | None = None) -> None:
+        self._attempt = attempt
+        self._resources = {"gpu": types.SimpleNamespace(addresses=gpus)} if gpus else {}
+
+    def attemptNumber(self) -> int:  # noqa: N802
+        return self._attempt
+
+    def resources(self) -> dict[str, Any]:
+        return self._resources
+
+
+def packed(program: str) -> bytes:
+    """An archive with a shell script as the program."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, text in (("bin/hopyard", f"#!/bin/sh\n{program}\n"), ("site/hopyard/__init__.py", "# a package\n")):
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(text), 0o755
+            tar.addfile(info, io.BytesIO(text.encode()))
+    return buffer.getvalue()
+
+
+ORDER = {"join": "192.0.2.1:4711", "identity": "ab12", "name": "agent 3", "key": "the key"}
+HERE = f"executor ? on {socket.gethostname()}: "
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Runs the task of an agent in this process, with a shell script in place of the program; returns the reason."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(program: str, task: Task | None = None, archive: bytes | None = None, **order: Any) -> str:
+        monkeypatch.setattr(pyspark.TaskContext, "get", lambda: task or Task())
+        digest = f"d{len(list(tmp_path.glob('.hopyard-d*')))}"
+        [reason] = _executor.run({**ORDER, **order}, packed(program) if archive is None else archive, digest)
+        return str(reason)
+
+    return run
+
+
+def option(words: list[str], name: str) -> str:
+    return words[words.index(name) + 1]
+
+
+NOTE = 'read key; echo "$key" > key; printf "%s\\n" "$@" > words; env > environment; '
+
+
+def test_agent_gets_its_key_on_standard_input_and_ends_with_its_task(
+    agent: Callable[..., str], tmp_path: Path
+) -> None:
+    assert agent(NOTE + "echo first >&2; echo 'cannot join' >&2; exit 3", container="300:200") == (
+        HERE + "agent ended with status 3: cannot join")  # fmt: skip
+    words = (tmp_path / "words").read_text().splitlines()
+    assert (tmp_path / "key").read_text() == "the key\n" and "the key" not in words, "command lines are public"
+    assert words[0] == "agent" and words[-1] == "--until-eof" and option(words, "--key-file") == "-"
+    assert option(words, "--join") == "192.0.2.1:4711" and option(words, "--identity") == "ab12"
+    assert option(words, "--name") == f"agent 3-?@{socket.gethostname()}" and option(words, "--slots") == "1"
+    assert option(words, "--work") == str(tmp_path) and option(words, "--python") == sys.executable
+    assert option(words, "--container") == f"{os.getppid()}:300:200"
+
+
+def test_agent_has_the_executors_environment_and_the_gpus_of_its_task(
+    agent: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_AUTH_TOKEN", "secret")
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    agent(NOTE, Task(gpus=["1", "3"]))
+    seen = dict(line.split("=", 1) for line in (tmp_path / "environment").read_text().splitlines() if "=" in line)
+    assert seen["CUDA_VISIBLE_DEVICES"] == "1,3" and seen["HOPYARD_EXECUTOR"] == "?"
+    assert seen["PYTHONPATH"] == f"{tmp_path}/.hopyard-d0/site:/mine"
+    assert seen["PATH"].endswith(f":{tmp_path}/.hopyard-d0/bin"), "the executor's programs come first"
+    assert "SPARK_AUTH_TOKEN" not in seen
+
+
+def test_agent_that_leaves_its_task_keeps_the_executor(agent: Callable[..., str], tmp_path: Path) -> None:
+    assert agent(NOTE + "echo $$ > pid; echo leaves; exec sleep 60", leaves=True) == _executor.LEFT
+    words = (tmp_path / "words").read_text().splitlines()
+    assert "--until-eof" not in words and option(words, "--companion") == str(os.getppid())
+    assert agent("exit 0") == _executor.BUSY, "the agent holds the lock"
+    pid = int((tmp_path / "pid").read_text())
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert agent("read key") == HERE + "agent ended with status 0"
+
+
+def test_agent_that_cannot_leave_ends_with_its_task(agent: Callable[..., str]) -> None:
+    assert agent("read key; echo 'no room' >&2; exit 4", leaves=True) == HERE + "agent ended with status 4: no room"
+
+
+def test_agent_killed_in_its_task_is_reported(agent: Callable[..., str]) -> None:
+    assert agent("kill -9 $$") == f"{HERE}{_executor.KILLED} 9"
+
+
+def test_agent_that_exits_before_it_reads_its_key_is_reported(agent: Callable[..., str]) -> None:
+    long = "k" * (1 << 20)  # more than a pipe holds
+    assert agent("exit 5", key=long) == HERE + "agent ended with status 5: it did not read its key"
+
+
+def test_second_attempt_of_a_task_starts_no_agent(agent: Callable[..., str], tmp_path: Path) -> None:
+    """Spark retries the task of a lost executor: the driver would see two agents with one name."""
+    assert agent("touch started", Task(attempt=1)) == _executor.LOST
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reason_is_returned_if_the_agent_cannot_be_started(agent: Callable[..., str]) -> None:
+    assert agent("", archive=b"no archive").startswith(HERE + "the agent cannot be started: ")
+
+
+def test_limited_address_space_is_an_error(agent: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_executor.resource, "getrlimit", lambda _: (300 << 20, 300 << 20))
+    reason = agent("touch started")
+    assert reason.startswith(HERE + "spark.executor.pyspark.memory limits its address space to 300 MB")
+    assert not os.path.exists("started")
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_agent_in_memory_stays_in_its_task(
+    agent: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_old: bool
+) -> None:
+    """Its program exists as long as the task. Kernels before 6.3 do not have a flag for executable memory."""
+    create = os.memfd_create
+
+    def memfd_create(name: str, flags: int) -> int:
+        if is_old and flags & _executor.MFD_EXEC:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return create(name, flags & ~_executor.MFD_EXEC)
+
+    monkeypatch.setattr(_executor.os, "memfd_create", memfd_create)
+    monkeypatch.setattr(_executor, "_may_execute", lambda path: False)
+    assert agent(NOTE, leaves=True) == HERE + "agent ended with status 0"
+    assert (tmp_path / "words").read_text().splitlines()[-1] == "--until-eof"
+    program = tmp_path / ".hopyard-d0/bin/hopyard"
+    assert program.is_symlink() and not program.exists()
+
+
+def test_options_of_the_executor_are_those_of_the_nearest_jvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "java").symlink_to("/bin/sh")
+    command = [tmp_path / "java", "-c", "sleep 60 & echo $!; wait", "--executor-id", "7", "--cores", "3"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as java:
+        assert java.stdout is not None
+        worker = int(java.stdout.readline())
+        try:
+            wait_for(lambda: Path(f"/proc/{worker}/comm").read_text() == "sleep\n")  # it is a copy of its parent first
+            with monkeypatch.context() as patch:
+                patch.setattr(_executor.os, "getpid", lambda: worker)
+                assert _executor._java() == java.pid
+                assert _executor._id() == "7" and _executor.cores() == 3
+        finally:
+            os.kill(worker, signal.SIGKILL)
+
+
+# ---- hopyard in a worker ---------------------------------------------------------------------------
+
+
+def test_installed_hopyard_of_another_version_is_an_error() -> None:
+    _executor.ensure_package("unused", "unused", hopyard.__version__)
+    with pytest.raises(RuntimeError, match=rf"hopyard {hopyard.__version__} is installed for .* the session has 0.0.1"):
+        _executor.ensure_package("unused", "unused", "0.0.1")
+
+
+def test_archive_sent_by_spark_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_executor.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(pyspark.SparkFiles, "getRootDirectory", lambda: str(tmp_path))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "archive").write_bytes(packed(""))
+    _executor.ensure_package("archive", "d", hopyard.__version__)
+    assert sys.path[-1] == f"{tmp_path}/.hopyard-d/site" and (tmp_path / ".hopyard-d/site/hopyard").is_dir()
+    (tmp_path / "archive").unlink()
+    _executor.ensure_package("archive", "d", hopyard.__version__)
+
+
+@pytest.mark.parametrize("has_filters", [True, False])
+def test_slower_task_uses_what_the_faster_one_has_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_filters: bool
+) -> None:
+    """Python before 3.11.4 has no filters for archives."""
+    if not has_filters:
+        monkeypatch.delattr(tarfile, "data_filter")
+    for _ in range(2):
+        _executor._unpack(packed("exit 0"), str(tmp_path / "unpacked"))
+    assert [path.name for path in tmp_path.iterdir()] == ["unpacked"]
+    assert (tmp_path / "unpacked/bin/hopyard").read_text() == "#!/bin/sh\nexit 0\n"

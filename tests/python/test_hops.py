@@ -545,6 +545,128 @@ def test_session_is_passed_to_the_run(hops, project, monkeypatch):
     assert given["spark"] is session and given["parallel"] == 3
 
 
+@pytest.fixture
+def ended(project, monkeypatch):
+    """Ends every run at once, with three trials, the second of which is the best; has the arguments of each run."""
+    trials = []
+    for number in range(1, 4):
+        folder = project / "Logs" / f"trial {number}"
+        folder.mkdir(parents=True)
+        trials.append(types.SimpleNamespace(number=number, logdir=str(folder), params={"lr": number},
+                                            metrics={"loss": number / 2}))  # fmt: skip
+    started = {}
+
+    def run(kind):
+        def call(fn=None, space=None, **words):
+            logdir = project / "Logs" / kind
+            logdir.mkdir(exist_ok=True)
+            started[kind] = {"fn": fn, "space": space, **words}
+            return types.SimpleNamespace(logdir=str(logdir), trials=trials[: 1 if kind == "launch" else 3],
+                                         _best=trials[1])  # fmt: skip
+
+        return call
+
+    for kind in ("launch", "grid_search", "random_search", "evolutionary_search"):
+        monkeypatch.setattr(hopyard.experiment, kind, run(kind))
+    return started
+
+
+def test_launch_returns_what_its_version_of_hops_returned(hops, project, ended):
+    logdir = str(project / "Logs" / "launch")
+    assert hops.experiment.launch(len, {"lr": (1, 2)}) == logdir
+    assert ended["launch"]["space"] == {"lr": [1, 2]} and ended["launch"]["name"] is None
+    assert hops.experiment.launch(len, metric_key="loss", name="mine") == (logdir, {"loss": 0.5})
+    assert ended["launch"]["metric"] == "loss" and ended["launch"]["name"] == "mine"
+    (project / "Logs/trial 1/result.json").write_text('{"loss": 0.25, "note": "good"}')
+    assert hops.experiment.launch(len, metric_key="loss")[1] == {"loss": 0.25, "note": "good"}, "strings, too"
+
+
+def test_search_returns_what_its_version_of_hops_returned(hops, project, ended):
+    early = hops.experiment.grid_search(None, len, {"lr": [1, 2, 3]}, direction="max")
+    assert early == (str(project / "Logs/grid_search"), {"lr": 2}) and os.fspath(early) == early[0]
+    later = hops.experiment.random_search(len, {"lr": [1, 3]}, "MIN", samples=3, optimization_key="loss")
+    assert later == (str(project / "Logs/random_search"), {"lr": 2}, {"loss": 1.0})
+    given = ended["random_search"]
+    assert (given["direction"], given["samples"], given["metric"]) == ("MIN", 3, "loss")
+
+
+def test_evolution_keeps_the_best_trial_and_the_last_generation(hops, project, ended):
+    hops.experiment.differential_evolution(objective_function=len, boundary_dict={"lr": [1, 3]}, popsize=1,
+                                           cleanup_generations=True)  # fmt: skip
+    assert ended["evolutionary_search"]["population"] == 1, "by its earlier name"
+    assert sorted(path.name for path in (project / "Logs").glob("trial *")) == ["trial 2", "trial 3"]
+
+
+def test_resources_are_kept_as_they_were_before_the_run(hops, project, ended, monkeypatch):
+    launch = hopyard.experiment.launch
+    monkeypatch.setattr(hopyard.experiment, "launch", lambda fn, space, **words: fn() or launch(fn, space, **words))
+    hdfs.dump("before", "Resources/data")
+    hops.experiment.launch(lambda: hdfs.dump("after", "Resources/data"), versioned_resources=["Resources/data"])
+    assert hdfs.load("Resources/data") == b"after"
+    assert (project / "Logs/launch/versioned_resources/data").read_text() == "before"
+
+
+def test_experiment_of_this_process_begins_and_ends(hops, project, monkeypatch):
+    calls = []
+
+    def begin(**words):
+        calls.append(words)
+        return str(project / "Logs")
+
+    monkeypatch.setattr(hopyard.experiment, "begin", begin)
+    monkeypatch.setattr(hopyard.experiment, "end", calls.append)
+    assert hops.experiment.begin("mine") == hops.experiment.begin(None, "mine") == str(project / "Logs")
+    hops.experiment.end("0.5")
+    hops.experiment.end()
+    assert calls == [{"name": "mine"}, {"name": "mine"}, 0.5, None]
+
+
+def test_trainings_have_a_node_on_every_executor(hops, project, monkeypatch):
+    calls = []
+
+    def run(fn, args, workers, ps, **words):
+        calls.append({"workers": workers, "ps": ps, "value": fn(args, None), "fn": fn, **words})
+        return types.SimpleNamespace(run=1, results=lambda: {"chief-0": 0.5})
+
+    monkeypatch.setattr(hopyard.cluster, "run", run)
+    monkeypatch.setattr(hopyard.experiment, "result", lambda run, project: types.SimpleNamespace(logdir="/logs"))
+
+    def training():
+        return "trained"
+
+    session = Session("yarn", spark_executor_instances="4")
+    assert hops.experiment.collective_all_reduce(session, training) == "/logs"
+    assert hops.experiment.parameter_server(session, training, num_ps=1, metric_key="loss") == ("/logs", 0.5)
+    assert hops.experiment.mirrored(training, num_nodes=2, evaluator=True) == "/logs"
+    assert [(call["workers"], call["ps"], call["evaluator"]) for call in calls] == [
+        (3, 0, False), (2, 1, False), (0, 0, True)]  # fmt: skip
+    assert all(call["chief"] and call["value"] == "trained" for call in calls)
+    assert {call["fn"].__name__ for call in calls} == {"training"}, "by which the run is named"
+
+
+def test_mirrored_training_on_one_machine_is_a_single_trial(hops, project, ended):
+    assert hops.experiment.mirrored(len) == str(project / "Logs/launch") and ended["launch"]["fn"] is len
+
+
+def test_notebook_runs_on_every_worker(hops, project, monkeypatch):
+    calls = []
+
+    def run_notebook(path, **words):
+        calls.append((path, words["np"], words.get("spark")))
+        return types.SimpleNamespace(logdir="/logs")
+
+    monkeypatch.setattr(hopyard.allreduce, "run_notebook", run_notebook)
+    hdfs.dump("{}", "Jupyter/horovod.ipynb")
+    path, session = str(project / "Jupyter/horovod.ipynb"), Session("yarn", spark_executor_instances="3")
+    assert hops.experiment.horovod(session, "horovod.ipynb") == "/logs", "in the project's directory Jupyter"
+    assert hops.allreduce.launch("Jupyter/horovod.ipynb", num_workers=2) == "/logs"
+    assert calls == [(path, 3, session), (path, 2, None)]
+    with pytest.raises(hopyard.Error, match="there is no notebook '.*/none.ipynb'; a project's notebooks are in its"):
+        hops.allreduce.launch("none.ipynb")
+    with pytest.raises(hopyard.Error, match="7 is not the path of a notebook"):
+        hops.allreduce.launch(None, 7)
+
+
 def test_lists_of_different_lengths_are_a_value_error(hops, project):
     for spark in ((), (None,), (Session(),)):
         with pytest.raises(ValueError, match="must be equally long: lr has 2, dropout has 1"):

@@ -6,15 +6,21 @@ import json
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
 
+import hopyard
 import hopyard.compat  # noqa: F401
 import hopyard.hvd as hvd
 import tensorflow as tf
 
 import horovod.keras
+from horovod.tensorflow import gradient_aggregation
+from horovod.tensorflow import util as tensorflow_util
+from horovod.tensorflow.data import compute_service, compute_worker
+from horovod.tensorflow.data._registry import ComputeClient, ComputeService
 
 
 @pytest.fixture
@@ -155,3 +161,131 @@ def test_a_timeline_has_every_collective(group, tmp_path):
     hvd.allreduce(np.ones(3), name="seen_in_the_trace")
     hvd.stop_timeline()
     assert "seen_in_the_trace" in (tmp_path / "trace.json").read_text()
+
+
+# ---- aggregation of gradients ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("makes", [
+    gradient_aggregation.LocalGradientAggregationHelperEager,
+    lambda *args, **given: gradient_aggregation.LocalGradientAggregationHelper(
+        *args, rank=0, optimizer_type="optimizer_type_keras", **given),
+])  # fmt: skip
+def test_gradients_are_reduced_in_the_last_pass_of_a_step(group, makes):
+    reduced, applied = [], []
+
+    def reduce(gradients, variables):
+        reduced.append([gradient.numpy().item() for gradient in gradients])
+        return [10 * gradient for gradient in gradients]
+
+    shared, local = tf.Variable(1.0), tf.Variable(2.0)
+    helper = makes(2, reduce, False, True)
+    helper.register_local_var(local)
+    optimizer = tf.keras.optimizers.SGD()
+    for step in range(2):
+        first = helper.compute_gradients([tf.constant(1.0), tf.constant(4.0)], [shared, local])
+        helper.apply_gradients(lambda: applied.append(step), optimizer)
+        assert [gradient.numpy() for gradient in first] == [0.0, 0.0] and len(reduced) == step
+        assert len(applied) == step and optimizer.iterations.numpy() == step + 1
+        last = helper.compute_gradients([tf.constant(3.0), tf.constant(6.0)], [shared, local])
+        helper.apply_gradients(lambda: applied.append(step), optimizer)
+        assert [gradient.numpy() for gradient in last] == [20.0, 5.0], "the average of both passes, one of it reduced"
+    assert reduced == [[4.0], [4.0]] and applied == [0, 1]
+    with pytest.raises(ValueError, match="backward_passes_per_step must be > 0"):
+        makes(0, reduce, False, True)
+
+
+def test_variables_have_keys_and_lists_may_have_gaps():
+    a, b = tf.Variable(1.0), tf.Variable(2.0)
+    keys = tensorflow_util.vars_to_refs([a, [b]])
+    assert {keys: "found"}[tensorflow_util.vars_to_refs([a, [b]])] == "found"
+    assert tensorflow_util.refs_to_vars(keys)[0] is a and tensorflow_util.refs_to_vars(keys)[1][0] is b
+    assert gradient_aggregation.apply_op_to_not_none_tensors(max, [1, None, 3], 2) == [2, None, 3]
+    assert gradient_aggregation.get_not_none_from_list([1, None, 3]) == [1, 3]
+
+
+# ---- the data service ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_thread():
+    """Calls a function in a thread, and waits for it in the end."""
+    threads = []
+
+    def start(function, *args):
+        threads.append(threading.Thread(target=function, args=args, daemon=True))
+        threads[-1].start()
+        return threads[-1]
+
+    yield start
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_compute_job_executes_the_transformations_of_a_dataset(group, tmp_path, in_thread):
+    path = str(tmp_path / "config")
+    job = in_thread(compute_worker.main, 1, "compute", path)
+    config = compute_service.TfDataServiceConfig.read(path, wait_for_file_creation=True)
+    assert os.stat(path).st_mode & 0o077 == 0, "its reader can use the service"
+    dataset = tf.data.Dataset.range(10).map(lambda n: 2 * n).send_to_data_service(config, rank=0)
+    assert sorted(n.numpy() for n in dataset) == list(range(0, 20, 2))
+    assert config.compute_client().is_running()
+    config.compute_client().shutdown()
+    job.join(60)
+    assert not os.path.exists(path)
+    with pytest.raises(hopyard.Error, match="the data service does not answer at"):
+        config.compute_client().is_running()
+
+
+def test_a_training_starts_its_dispatchers(group, in_thread):
+    key = b"k" * 32
+    registry = ComputeService(1, 1, key)
+    config = compute_service.TfDataServiceConfig(1, 1, "training", registry.addresses(), key)
+    in_thread(compute_service.compute_worker_fn, config)
+    with compute_service.tf_data_service(config, 0) as address:
+        service = tf.data.experimental.service.distribute("distributed_epoch", address)
+        assert sorted(n.numpy() for n in tf.data.Dataset.range(5).apply(service)) == [0, 1, 2, 3, 4]
+        config.compute_client().shutdown()
+    with pytest.raises(RuntimeError, match="training side dispatcher not supported, use tf_data_service"):
+        tf.data.Dataset.range(5).send_to_data_service(config, 0)
+    registry.shutdown()
+
+
+def test_number_of_ranks_is_a_multiple_of_the_dispatchers(group, tmp_path):
+    with pytest.raises(ValueError, match=r"processes \(1\) must be a multiple of number of dispatchers \(2\)"):
+        compute_worker.main(2, "compute", str(tmp_path / "config"))
+    with pytest.raises(ValueError, match="at least one dispatcher and one worker for each, not 0 and 1"):
+        ComputeService(0, 1, b"k")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def registry():
+    service = ComputeService(2, 1, b"key")
+    yield service
+    service.shutdown()
+
+
+def test_dispatchers_and_workers_find_each_other(registry, in_thread):
+    client = ComputeClient(registry.addresses(), b"key")
+    found = []
+    waiting = in_thread(lambda: found.append(client.wait_for_dispatcher_registration(1, 60)))
+    client.register_dispatcher(1, "grpc://a:1")
+    client.register_dispatcher(1, "grpc://a:1")  # again, after an answer was lost
+    waiting.join(60)
+    assert found == ["grpc://a:1"]
+    with pytest.raises(hopyard.Error, match="dispatcher 1 is registered already, at grpc://a:1"):
+        client.register_dispatcher(1, "grpc://b:1")
+    with pytest.raises(hopyard.Error, match="there is no dispatcher 2: they are 0 to 1"):
+        client.register_dispatcher(2, "grpc://a:1")
+    with pytest.raises(hopyard.Error, match="the workers of dispatcher 1 of the data service did not register within"):
+        client.wait_for_dispatcher_worker_registration(1, 0.05)
+    client.register_worker_for_dispatcher(1, 1)
+    client.wait_for_dispatcher_worker_registration(1, 60)
+
+
+def test_registry_answers_only_with_its_key(registry):
+    with pytest.raises(hopyard.Error, match="is not the data service of this config file"):
+        ComputeClient(registry.addresses(), b"another key").shutdown()
+    assert ComputeClient(registry.addresses(), b"key").is_running()

@@ -14,13 +14,14 @@ PUBLIC = {
     "space", "spark", "tensorboard", "tfrecord", "util",
 }  # fmt: skip
 EXTENSION = "hopyard._hopyard"
-PRIVATE = {"_base", "_code", "_feed", "_run", "_spark", "_tensorflow", "_trial"}
+PRIVATE = {"_base", "_code", "_feed", "_jupyter", "_run", "_spark", "_tensorflow", "_trial"}
 
 PRIVATE_MAY_IMPORT = {
     (
         "hopyard._run.start",
         "hopyard.space",
     ): "an experiment's space, which users write with these types, becomes options",
+    ("hopyard._jupyter.session", "hopyard.spark"): "the form's session is one that a user could make",
     ("hopyard._spark.__main__", "hopyard.spark"): "a program that makes a session the way a user does",
 }
 
@@ -123,3 +124,8 @@ def test_installation_lists_every_file() -> None:
     files = {path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".pyi", ".typed")}
     assert listed == sorted(listed, key=lambda name: name.rpartition("/")[::2])
     assert set(listed) == {str(path.relative_to(PACKAGE.parent)) for path in files}
+
+
+def test_installation_has_every_notebook_of_the_tour() -> None:
+    listed = re.findall(r"'\.\./examples/tour/(\S+)'", (PACKAGE.parent / "meson.build").read_text())
+    assert listed == sorted(path.name for path in (PACKAGE.parents[1] / "examples/tour").glob("*.ipynb"))

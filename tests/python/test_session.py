@@ -7,6 +7,7 @@ import pytest
 
 import hopyard
 from hopyard import util
+from hopyard._run import settings as _settings
 from hopyard._spark import session as _session
 
 
@@ -136,3 +137,27 @@ MB = 1 << 20
 def test_trials_get_the_container_memory_outside_of_the_heap(settings, limit, for_trials):
     assert _session.container(context(**settings)) == f"{int(limit * MB)}:{int(for_trials * MB)}"
     assert _session.container(context("spark://a:7077", **settings)) is None, "nobody watches it there"
+
+
+def test_form_of_a_notebook_is_used_after_the_session_and_before_the_project(project, monkeypatch):
+    (project / "hopyard.toml").write_text("[spark]\nexecutors = 4\nparameter-servers = 7\n")
+    assert util.num_executors() == 1, "the project's executors are those of a session"
+    monkeypatch.setenv("HOPYARD_EXECUTORS", "3")
+    monkeypatch.setenv("HOPYARD_PARAMETER_SERVERS", "0")
+    assert util.num_executors() == 3 and util.num_param_servers() == 0
+    assert util.num_executors(context()) == 3
+    assert util.num_executors(context(**{"hopyard.executors": "2"})) == 2
+
+
+def test_form_of_a_notebook_limits_trials_and_ranks_unless_they_have_their_own(project, monkeypatch):
+    assert {_settings.for_trials({})[name] for name in ("parallel", "memory", "gpus")} == {None}
+    for name, value in (("PARALLEL", "2"), ("EXECUTOR_MEMORY", "300"), ("EXECUTOR_GPUS", "0")):
+        monkeypatch.setenv(f"HOPYARD_{name}", value)
+    trials = _settings.for_trials({})
+    assert (trials["parallel"], trials["memory"], trials["gpus"]) == (2, "300M", 0)
+    own = _settings.for_trials({"parallel": 5, "memory": "1G", "gpus": 0.5})
+    assert (own["parallel"], own["memory"], own["gpus"]) == (5, "1G", 0.5)
+    ranks = _settings.for_training({}, "a training", "hopyard.allreduce")
+    assert (ranks["parallel"], ranks["memory"], ranks["gpus"]) == (None, "300M", 0), "all ranks run at the same time"
+    local = _settings.for_trials({"spark": context("local[2]", **{"hopyard.parallel": "4"})})
+    assert local["parallel"] == 4, "a session's own number comes first"

@@ -62,6 +62,27 @@ def test_tensorflow_loads_the_ops_once_if_installed_twice(tmp_path: Path) -> Non
     assert "Horovod has not been initialized" in call(sys.executable, "-c", QUERY, path=second, fails=True)
 
 
+def test_missing_library_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hopyard._tensorflow import ops
+
+    ops.ensure_loaded()
+    assert ops.library() == ops._find() == str(LIBRARY)
+    monkeypatch.setattr(ops, "LIBRARY", "absent.so")
+    with pytest.raises(hopyard.Error, match="TensorFlow has not loaded absent.so; is hopyard installed completely?"):
+        ops.library()
+    with pytest.raises(hopyard.Error, match="tensorflow-plugins/absent.so is neither beside .*; reinstall hopyard"):
+        ops._find()
+
+
+def test_library_that_registers_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a TensorFlow that it does not support; it has the reason, if it has one."""
+    from hopyard._tensorflow import ops
+
+    monkeypatch.setattr(ops.op_def_registry, "get", lambda name: None)
+    with pytest.raises(hopyard.Error, match="TensorFlow did not register hopyard's ops"):
+        ops.ensure_loaded()
+
+
 def test_process_without_tensorflow_gets_an_error() -> None:
     code = """if True:
         import ctypes, sys

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The timeline of a run and the cluster in Chromium, used as a person would."""
+from __future__ import annotations
+
+import os
+import re
+
+from browser import shoot
+from conftest import Yard, wait_for
+from playwright.sync_api import Page, expect
+
+CORES = os.cpu_count() or 1
+# It stays at its peak for longer than the interval between samples.
+GROWS = "import time; kept = [bytearray(b'x') * (1 << 20) for _ in range(60) if not time.sleep(0.02)]; time.sleep(1.5)"
+
+
+def params(page: Page) -> dict[str, int]:
+    return {name: int(value) for name, value in re.findall(r"[?&](from|to)=(\d+)", page.evaluate("location.search"))}
+
+
+def test_a_timeline_is_pointed_at_zoomed_and_left_for_a_trial(yard: Yard, page: Page) -> None:
+    yard.run("run", "--name", "growth", "--parallel", "1", "--retries", "0", "--grid", "x=1..3", "--", "sh", "-c",
+             f'python3 -c "{GROWS}"; [ {{x}} != 2 ]', rc=None)
+    page.goto(page.url + "runs/1?tab=timeline")
+    canvas = page.get_by_role("application", name=re.compile("Timeline of 3 attempts"))
+    expect(canvas).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile(r"Memory of all trials over time, up to [6-9]\d MB"))).to_be_visible()
+    view = page.locator(".timeline-view")
+    expect(view.locator(".timeline-legend")).to_contain_text("failed")
+    canvas.scroll_into_view_if_needed()
+    shoot(page, "timeline")
+
+    def point_at(part: float) -> None:
+        """In the only lane, at that part of the canvas's width."""
+        box = canvas.bounding_box()
+        assert box
+        canvas.hover(position={"x": box["width"] * part, "y": 8})
+
+    point_at(0.5)  # the second of three trials of equal length
+    expect(view.locator(".timeline-now")).to_contain_text("Trial 2: failed, local")
+    expect(view.locator(".timeline-now")).to_contain_text("ran for")
+
+    point_at(0.4)  # drag over a part of it
+    page.mouse.down()
+    point_at(0.6)
+    page.mouse.up()
+    wait_for(lambda: params(page), "the part is in the address")
+    dragged = params(page)
+    view.get_by_role("button", name="Zoom out").click()
+    wait_for(lambda: params(page) and params(page)["to"] - params(page)["from"] > dragged["to"] - dragged["from"], "it shows more")
+    page.reload()  # the address has the view
+    expect(view.get_by_role("button", name="Whole run")).to_be_enabled()
+    view.get_by_role("button", name="Whole run").click()
+    expect(view.get_by_role("button", name="Whole run")).to_be_disabled()
+
+    canvas.focus()  # the same by keyboard
+    page.keyboard.press("+")
+    wait_for(lambda: params(page), "it is zoomed")
+    first = params(page)["from"]
+    page.keyboard.press("ArrowRight")
+    wait_for(lambda: params(page)["from"] > first, "it has moved")
+    page.keyboard.press("0")
+    wait_for(lambda: not params(page), "it shows all again")
+    for _ in range(2):
+        page.keyboard.press("ArrowDown")
+    expect(view.locator(".timeline-now").get_by_role("link")).to_have_text("Trial 2")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("/runs/1/trials/2$"))
+
+
+def test_the_cluster_shows_what_runs_and_what_is_held(yard: Yard, page: Page) -> None:
+    start = page.url
+    page.get_by_role("link", name="Cluster").click()
+    expect(page).to_have_url(start + "cluster")
+    expect(page.get_by_text("No run goes on, so there are no agents.")).to_be_visible()
+    yard.run("run", "--detach", "--name", "busy", "--grid", f"x=1..{CORES + 3}", "--", "sleep", "1000")
+    wait_for(lambda: len(yard.processes("^sleep 1000$")) == CORES, "every core has a trial")
+    yard.run("run", "--detach", "--name", "second", "--", "sleep", "0.1")
+    busy = page.locator(".cluster-run", has_text="busy")
+    second = page.locator(".cluster-run", has_text="second")
+    expect(busy).to_contain_text(f"{CORES} running, 3 in the queue")  # it came by itself
+    expect(busy.get_by_role("meter", name="Slots of local in use")).to_have_attribute("aria-valuetext", f"{CORES} of {CORES}")
+    expect(busy.get_by_role("meter", name="Memory of local in use")).to_be_visible()
+    expect(second).to_contain_text("1 held:")
+    expect(second).to_contain_text("by run 1 in")
+    shoot(page, "cluster")
+    page.set_viewport_size({"width": 400, "height": 800})
+    wait_for(lambda: page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it fits a phone")
+    shoot(page, "cluster-phone")
+    page.set_viewport_size({"width": 1200, "height": 800})
+
+    page.goto(start + "runs/2?tab=timeline")  # a held trial on its timeline
+    canvas = page.get_by_role("application", name=re.compile(r"Timeline of 1 attempt\."))
+    canvas.focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".timeline-now")).to_contain_text(re.compile(r"Trial 1: running, local.*held for .*by run 1 in"))
+    page.goto(start + "cluster")
+    yard.run("stop", "1")
+    yard.wait_idle()
+    expect(page.get_by_text("No run goes on, so there are no agents.")).to_be_visible()
