@@ -316,6 +316,16 @@ const struct hy_command hy_commands[] = {
      .about = "Trials that are done stay; all others run again. The search continues as if it\n"
               "had not been interrupted.",
      .examples = "hopyard resume 3\nhopyard resume digits --detach"},
+    {.name = "notebook",
+     .group = RUNNING,
+     .words = "",
+     .options = notebook_options,
+     .run = hy_cmd_notebook,
+     .summary = "start JupyterLab with a kernel for experiments and trainings",
+     .about = notebook_about,
+     .examples = "hopyard notebook\n"
+                 "hopyard notebook --mode tfonspark --executors 4 --parameter-servers 1\n"
+                 "hopyard notebook --mode allreduce --executors 2 --executor-gpus 1"},
     {.name = "ls",
      .group = INSPECTING,
      .words = "",
@@ -364,16 +374,6 @@ const struct hy_command hy_commands[] = {
      .summary = "show the project's runs in the browser",
      .about = ui_about,
      .examples = "hopyard ui\nhopyard ui --port 8080 --no-browser"},
-    {.name = "notebook",
-     .group = RUNNING,
-     .words = "",
-     .options = notebook_options,
-     .run = hy_cmd_notebook,
-     .summary = "start JupyterLab with a kernel for experiments and trainings",
-     .about = notebook_about,
-     .examples = "hopyard notebook\n"
-                 "hopyard notebook --mode tfonspark --executors 4 --parameter-servers 1\n"
-                 "hopyard notebook --mode allreduce --executors 2 --executor-gpus 1"},
     {.name = "fs",
      .group = FILES,
      .words = "COMMAND PATH…",

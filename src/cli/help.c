@@ -138,6 +138,7 @@ static const char first_commands[] = "hopyard run --grid lr=0.1,0.01 --grid laye
                                      "hopyard best                                   show the best trial\n"
                                      "hopyard logs 1 4                               output of trial 4 of run 1\n"
                                      "hopyard ls                                     list the runs of this project\n"
+                                     "hopyard ui                                     all of this in the browser\n"
                                      "hopyard train -np 4 python train.py            one training with four ranks";
 
 void hy_help_all(struct hy_out *out)
