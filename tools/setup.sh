@@ -107,6 +107,7 @@ need_test() {
     need tmux has tmux
     need chromium has chromium
     need openssl has openssl
+    need nginx-light has nginx # a proxy in front of the page
     need default-jre-headless has_java # Spark's and Hadoop's
     need maven has mvn
     need hostname has hostname
@@ -130,7 +131,7 @@ need_bench() {
     need default-jdk-headless has javac # of HDFS, one peer is a Java program, and one is compiled with the headers of JNI
 }
 
-# Tests need the programs sshd and krb5kdc, not their services: packages may not start or enable them.
+# Tests need the programs sshd, krb5kdc and nginx, not their services: packages may not start or enable them.
 install_quietly() {
     local policy=/usr/sbin/policy-rc.d sudo=("$@")
     if [ ! -e "$policy" ]; then
@@ -143,6 +144,9 @@ install_quietly() {
         apt-get install -qq -y --no-install-recommends "${missing[@]}" </dev/null >/dev/null
     if [[ " ${missing[*]} " == *" openssh-server "* ]]; then
         "${sudo[@]}" systemctl disable ssh.service ssh.socket >/dev/null 2>&1 || true
+    fi
+    if [[ " ${missing[*]} " == *" nginx-light "* ]]; then
+        "${sudo[@]}" systemctl disable nginx.service >/dev/null 2>&1 || true
     fi
     if [[ " ${missing[*]} " == *" krb5-kdc "* ]]; then
         "${sudo[@]}" systemctl disable krb5-kdc.service krb5-admin-server.service >/dev/null 2>&1 || true

@@ -6,9 +6,11 @@ Called as `-c CODE SOCKET …`. Below its prefix:
     raw     the reply is the decoded parameter of the query, byte by byte
     big     as many bytes as the query says; with "chunked," in front in chunks
     wait    replies when the file that the query names exists; `stall` never reads the body
+    websocket  one that a browser accepts
     socket  a "WebSocket": sends back what it receives; `flood` sends until nobody reads
     die     ends without a reply
 """
+import base64
 import hashlib
 import json
 import os
@@ -19,6 +21,7 @@ import time
 from urllib.parse import unquote_to_bytes
 
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+WEBSOCKET_ID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455
 
 
 class Handler(socketserver.StreamRequestHandler):
@@ -71,6 +74,13 @@ class Handler(socketserver.StreamRequestHandler):
             total += len(part)
             self.wfile.write(part)
         self.wfile.write(b"received %d\n" % total)  # the browser's side has ended, this one has not
+
+    def do_websocket(self, _: str) -> None:
+        """For a browser: it opens, and ends with what the browser sends."""
+        key = next(line.partition(": ")[2] for line in self.head if line.lower().startswith("sec-websocket-key: "))
+        accept = base64.b64encode(hashlib.sha1((key + WEBSOCKET_ID).encode()).digest())
+        self.wfile.write(SWITCH.replace(b"\r\n\r\n", b"\r\nSec-WebSocket-Accept: " + accept + b"\r\n\r\n"))
+        self.connection.recv(1 << 16)
 
     def do_flood(self, query: str) -> None:
         self.wfile.write(SWITCH)
