@@ -299,8 +299,16 @@ def test_a_run_says_how_its_hyperparameters_are_chosen(yard: Yard, inside: Ui) -
              "acc", "--", "sh", "-c", "echo acc={lr} {act}")
     search = inside.get("/api/v1/runs/1")["search"]
     assert (search["kind"], search["population"]) == ("evolve", 7)
-    assert search["space"] == [{"name": "lr", "kind": "float", "log": True, "low": 0.001, "high": 0.1},
-                               {"name": "act", "kind": "category", "log": False, "low": None, "high": None}]
+    assert search["space"] == [
+        {"name": "lr", "kind": "float", "log": True, "low": 0.001, "high": 0.1, "choices": [], "choice_count": 0},
+        {"name": "act", "kind": "category", "log": False, "low": None, "high": None, "choices": ["relu", "tanh"], "choice_count": 2}]
+    yard.run("run", "--grid", "lr=1,0.1,0.01", "--grid", 'n=["1", [2, 3], null]', "--", "echo", "{lr}", "{n}")
+    lr, n = inside.get("/api/v1/runs/2")["search"]["space"]
+    assert lr["log"] and lr["choices"] == ["1", "0.1", "0.01"] and not n["log"] and n["choices"] == ["1", "[2,3]", "null"]
+    long = ",".join(f"v{i}" for i in range(150))
+    yard.run("run", "--detach", "--grid", f"x={long}", "--", "true", "{x}")
+    [x] = inside.get("/api/v1/runs/3")["search"]["space"]
+    assert (x["choice_count"], x["choices"]) == (150, [f"v{i}" for i in range(100)])
 
 
 def test_importance_has_the_share_of_each_hyperparameter_or_says_why_not(yard: Yard, inside: Ui, gate_run: None) -> None:

@@ -2,8 +2,10 @@
 """The page in Chromium, used as a person would. Screenshots are in build/screenshots."""
 from __future__ import annotations
 
+import json
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from browser import shoot
@@ -93,6 +95,70 @@ def test_a_run_is_started_by_the_form(yard: Yard, page: Page) -> None:
     expect(page.get_by_role("heading", name="Run 1 by the form")).to_be_visible()
     expect(page.locator("header .state")).to_have_text("done")
     assert sorted(t["value"] for t in yard.trials()) == [0.1, 0.2, 0.3, 0.4]
+
+
+def notebook(*cells: str) -> str:
+    """The text of a notebook for Python."""
+    code = [{"cell_type": "code", "id": f"c{n}", "metadata": {}, "outputs": [], "execution_count": None, "source": source}
+            for n, source in enumerate(cells)]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": kernel}, "cells": code})
+
+
+def test_a_notebook_is_run_over_a_space_by_the_form(yard: Yard, page: Page) -> None:
+    """Its values are in HOPYARD_PARAMS, as for every program."""
+    yard.project.joinpath("train.ipynb").write_text(notebook(
+        "import json, os, hopyard\nparams = json.loads(os.environ['HOPYARD_PARAMS'])", "hopyard.report(acc=params['x'] / 10)"))
+    page.get_by_role("button", name="Start a run…").click()
+    form = page.get_by_role("dialog", name="Start a run")
+    form.get_by_label("Program").fill("train.ipynb")
+    form.get_by_label("Name of hyperparameter 1").fill("x")
+    form.get_by_label("Values of hyperparameter 1").fill("1..2")
+    form.get_by_label("Metric").fill("acc")
+    form.get_by_label("Trials at a time").fill("1")
+    form.get_by_role("button", name="Start", exact=True).click()
+    expect(page.locator("header .state")).to_have_text("done", timeout=120_000)
+    assert [t["value"] for t in yard.trials()] == [0.1, 0.2]
+
+
+def test_a_stopped_run_is_resumed_after_a_question(yard: Yard, page: Page) -> None:
+    gate = yard.project / "gate"
+    yard.run("run", "--detach", "--parallel", "1", "--grid", "x=1..3", "--max", "acc", "--", "sh", "-c",
+             f"echo acc=0.{{x}}; [ {{x}} = 1 ] || while [ ! -e {gate} ]; do sleep 0.02; done")
+    wait_for(lambda: len(yard.trials()) > 1, "the second trial runs")
+    yard.run("stop", "1")
+    page.get_by_label("Choose run 1").check()
+    page.get_by_role("button", name="Resume…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    assert yard.state() == "stopped"
+    gate.touch()
+    page.get_by_role("button", name="Resume…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Resume the run").click()
+    expect(page.get_by_role("row", name="done")).to_contain_text("3 / 3")
+    assert len([a for a in yard.attempts() if a["trial"] == 1]) == 1  # it was done
+
+
+# A stand-in for the desktop, which headless Chromium does not have.
+NOTIFICATION = """window.Notification = class {
+    static permission = "default";
+    static requestPermission() { this.permission = "granted"; return Promise.resolve("granted"); }
+    constructor(title, options) { (window.shown ??= []).push(`${title}: ${options.body}`); }
+}"""
+
+
+def test_the_browser_notifies_when_a_run_ends(yard: Yard, page: Page) -> None:
+    gate = yard.project / "gate"
+    page.add_init_script(NOTIFICATION)
+    page.reload()
+    page.get_by_label("Notify me when a run ends").check()
+    yard.run("run", "--detach", "--name", "night", "--grid", "x=[5]", "--max", "acc", "--", "sh", "-c",
+             f"while [ ! -e {gate} ]; do sleep 0.02; done; echo acc=0.{{x}}")
+    expect(page.get_by_role("row", name="night")).to_contain_text("running")
+    page.get_by_role("link", name="Files").click()  # on whatever view
+    gate.touch()
+    assert wait_for(lambda: page.evaluate("window.shown"), "a notice is shown") == ["Run 1 night is done: 1 done, 0 failed, best acc=0.5"]
+    page.get_by_role("link", name="Runs", exact=True).click()
+    expect(page.get_by_label("Notify me when a run ends")).to_be_checked()
 
 
 def test_runs_are_renamed_tagged_and_deleted(yard: Yard, page: Page) -> None:

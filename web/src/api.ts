@@ -18,7 +18,7 @@ export interface Run {
   engine: string | null;
   tags: string[];
   note: string | null;
-  command: string[];
+  command: string[] | string; // a text: the title of a Python function
   ranks: number | null;
   metric: string | null;
   maximize: boolean;
@@ -50,7 +50,17 @@ export interface Label {
 export interface Search {
   kind: "grid" | "random" | "evolve" | "paired";
   population: number; // of an evolution: trial n is of generation (n - 1) / population; otherwise 0
-  space: { name: string; kind: "float" | "int" | "category"; log: boolean; low: number | null; high: number | null }[];
+  space: Dimension[];
+}
+
+export interface Dimension {
+  name: string;
+  kind: "float" | "int" | "category";
+  log: boolean; // a logarithmic axis is suitable
+  low: number | null;
+  high: number | null;
+  choices: string[]; // of a category, the first ones
+  choice_count: number;
 }
 
 export interface Trial {

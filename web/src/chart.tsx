@@ -82,12 +82,13 @@ export function thin<T>(all: T[], max: number): T[] {
   return Array.from({ length: max }, (_, i) => all[Math.floor(i * step)]!);
 }
 
-/** The reported values of one metric, by step where all have one, otherwise by time. */
+/** The reported values of one metric, by step, without what has none; by time if nothing has a step. */
 export function CurveChart({ name, curve }: { name: string; curve: Curve }) {
-  const hasSteps = curve.step.every((s) => s !== null);
+  const hasSteps = curve.step.some((s) => s !== null);
+  const title = hasSteps ? "step" : "seconds";
   const first = curve.time[0] ?? 0;
-  const x = hasSteps ? (curve.step as number[]) : curve.time.map((t) => (t - first) / 1000);
-  const order = x.map((_, i) => i).sort((a, b) => x[a]! - x[b]!);
+  const x = hasSteps ? curve.step : curve.time.map((t) => (t - first) / 1000);
+  const order = [...x.keys()].filter((i) => x[i] !== null).sort((a, b) => x[a]! - x[b]!);
   const data: uPlot.AlignedData = [order.map((i) => x[i]!), order.map((i) => curve.value[i] ?? null)];
   return (
     <section>
@@ -100,10 +101,10 @@ export function CurveChart({ name, curve }: { name: string; curve: Curve }) {
           height: 200,
           scales: { x: { time: false } },
           axes: [
-            { ...axis(), label: hasSteps ? "step" : "seconds" },
+            { ...axis(), label: title },
             { ...axis(), size: 70 },
           ],
-          series: [{ label: hasSteps ? "step" : "seconds" }, { label: name, stroke: color("accent"), width: 2 }],
+          series: [{ label: title }, { label: name, stroke: color("accent"), width: 2 }],
         })}
       />
     </section>

@@ -6,7 +6,7 @@ import { setParams, to, useAddress } from "./address";
 import { getColumns, getRun, type Run } from "./api";
 import { axis, Plot, useScheme } from "./chart";
 import { seriesColor } from "./colors";
-import { command, count, duration, metric, value as valueText } from "./format";
+import { command, count, duration, metric, unitName, value as valueText } from "./format";
 import { bestSoFar } from "./history";
 import { useLive } from "./live";
 import { Failure, Scroll, State } from "./parts";
@@ -67,10 +67,14 @@ function Chart({ all, name, over }: { all: Compared[]; name: string; over: strin
   );
 }
 
+const CHOICES = 12; // of a list, in a cell
+
 function spaceText(run: Run, name: string): string {
   const dim = run.search?.space.find((d) => d.name === name);
   if (!dim) return "";
-  return dim.kind === "category" ? "choices" : `${dim.log ? "log " : ""}${metric(dim.low)} … ${metric(dim.high)}`;
+  if (dim.kind !== "category") return `${dim.log ? "log " : ""}${metric(dim.low)} … ${metric(dim.high)}`;
+  const shown = dim.choices.slice(0, CHOICES);
+  return shown.join(", ") + (dim.choice_count > shown.length ? `, … (${count(dim.choice_count)})` : "");
 }
 
 /** What is compared: a title, and the text of each run. */
@@ -87,11 +91,11 @@ function facts(all: Compared[]): [string, string[]][] {
   return [
     ["Command", each(({ run }) => command(run.command))],
     ["Metric", each(({ run }) => (run.metric ? `${run.maximize ? "max" : "min"} ${run.metric}` : ""))],
-    ["Search", each(({ run }) => run.search?.kind ?? (run.ranks ? "training" : ""))],
+    ["Kind", each(({ run }) => run.kind ?? "")],
     ["Population", each(({ run }) => String(run.search?.population || ""))],
     ...dims.map((name): [string, string[]] => [`Space of ${name}`, each(({ run }) => spaceText(run, name))]),
     ...params.map((name): [string, string[]] => [`Best ${name}`, each((c) => best(c, name))]),
-    ["Ranks", each(({ run }) => String(run.ranks ?? ""))],
+    ["Ranks or nodes", each(({ run }) => String(run.ranks ?? ""))],
     ["Seed", each(({ run }) => String(run.seed))],
     ["Commit", each(({ run }) => run.git ?? "")],
     ...versions.map((name): [string, string[]] => [name, each(({ run }) => run.versions?.[name] ?? "")]),
@@ -125,7 +129,7 @@ function Table({ all, onlyDifferent }: { all: Compared[]; onlyDifferent: boolean
           <tr>
             <th scope="row">Best</th>
             {all.map(({ run }) => (
-              <td key={run.run}>{run.best_trial ? `${run.metric}=${metric(run.best_value)} in trial ${run.best_trial}` : ""}</td>
+              <td key={run.run}>{run.best_trial ? `${run.metric}=${metric(run.best_value)} in ${unitName(run, run.best_trial)}` : ""}</td>
             ))}
           </tr>
           <tr>

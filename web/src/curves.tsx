@@ -6,7 +6,7 @@ import { setParams, to } from "./address";
 import { type Curves as CurvesReply, getCurves, type Run } from "./api";
 import { axis, logAxis, logScale, Plot, useScheme } from "./chart";
 import { seriesColor } from "./colors";
-import { metric } from "./format";
+import { capital, metric, unitName, unitOf, units } from "./format";
 import { useLive } from "./live";
 import { Failure } from "./parts";
 import { readPicked } from "./selection";
@@ -66,7 +66,7 @@ function Legend({ run, lines, values, scheme, onFocus }: LegendProps) {
       {lines.map((l, n) => (
         <li key={l.trial} onMouseEnter={() => onFocus(n)} onMouseLeave={() => onFocus(null)}>
           <span class="swatch" style={{ background: seriesColor(n, scheme) }} />
-          <a href={to(`runs/${run.run}/trials/${l.trial}`)}>Trial {l.trial}</a>
+          <a href={to(`runs/${run.run}/trials/${l.trial}`)}>{capital(unitName(run, l.trial))}</a>
           <span class="dim"> {metric(values[n] ?? l.y[l.y.length - 1])}</span>
         </li>
       ))}
@@ -106,7 +106,7 @@ export function Curves({ run, params }: { run: Run; params: URLSearchParams }) {
         <label>
           of{" "}
           <select aria-label="Curves of" value={usesPicked ? "picked" : String(best)} onChange={(e) => setParams(e.currentTarget.value === "picked" ? { of: null, k: null } : { of: "best", k: e.currentTarget.value })}>
-            {picked.length > 0 && <option value="picked">the {picked.length} picked trials</option>}
+            {picked.length > 0 && <option value="picked">the {picked.length} picked {unitOf(run)}s</option>}
             {[...new Set([5, 10, 20, 50, 100, best])].sort((a, b) => a - b).map((k) => (
               <option key={k} value={String(k)}>
                 the best {k}
@@ -149,7 +149,7 @@ export function Curves({ run, params }: { run: Run; params: URLSearchParams }) {
       <Failure error={error} />
       {value && lines.length === 0 && (
         <p class="dim">
-          These trials have reported nothing. <code>hopyard report loss=0.3 step=7</code> in a command, or{" "}
+          These {unitOf(run)}s have reported nothing. <code>hopyard report loss=0.3 step=7</code> in a command, or{" "}
           <code>hopyard.report(loss=0.3, step=7)</code> in a function, does.
         </p>
       )}
@@ -157,7 +157,7 @@ export function Curves({ run, params }: { run: Run; params: URLSearchParams }) {
         <Plot
           data={data}
           remake={`${lines.map((l) => l.trial)} ${isLog} ${title} ${name}`}
-          label={`${name} of ${lines.length} trials`}
+          label={`${name} of ${units(run, lines.length)}`}
           onMade={(u) => (plot.current = u)}
           options={(width) => ({
             width,
@@ -173,7 +173,7 @@ export function Curves({ run, params }: { run: Run; params: URLSearchParams }) {
             series: [
               { label: title },
               ...lines.map((l, n) => ({
-                label: `trial ${l.trial}`,
+                label: unitName(run, l.trial),
                 stroke: seriesColor(n, scheme),
                 width: 1.5,
                 spanGaps: true,

@@ -2,7 +2,7 @@
 // Picked trials side by side: what differs is marked.
 import { setParams, to } from "./address";
 import type { Run } from "./api";
-import { duration } from "./format";
+import { capital, duration, unitName, unitOf } from "./format";
 import { Scroll, State } from "./parts";
 import { readPicked, writePicked } from "./selection";
 import { allKeys } from "./trial_table";
@@ -35,7 +35,8 @@ export function Difference({ run, trials, params }: Props) {
   if (picked.length === 0)
     return (
       <p>
-        No trial is picked yet: use the check boxes of the <button onClick={() => setParams({ tab: "trials" })}>Trials</button>.
+        No {unitOf(run)} is picked yet: use the check boxes of the{" "}
+        <button onClick={() => setParams({ tab: "trials" })}>{capital(unitOf(run))}s</button>.
       </p>
     );
   return (
@@ -48,15 +49,15 @@ export function Difference({ run, trials, params }: Props) {
         </label>
         <button onClick={() => setParams({ tab: "curves" })}>Their curves</button>
       </header>
-      <Scroll label="Picked trials side by side">
+      <Scroll label={`Picked ${unitOf(run)}s side by side`}>
         <table class="sides">
           <thead>
             <tr>
               <td />
               {picked.map((n) => (
                 <th key={n} scope="col">
-                  <a href={to(`runs/${run.run}/trials/${n}`)}>Trial {n}</a>{" "}
-                  <button class="remove" aria-label={`Remove trial ${n}`} onClick={() => writePicked(picked.filter((k) => k !== n))}>
+                  <a href={to(`runs/${run.run}/trials/${n}`)}>{capital(unitName(run, n))}</a>{" "}
+                  <button class="remove" aria-label={`Remove ${unitName(run, n)}`} onClick={() => writePicked(picked.filter((k) => k !== n))}>
                     ×
                   </button>
                 </th>

@@ -2,7 +2,7 @@
 // The controls of a selection of trials.
 import { setParams } from "./address";
 import type { Run } from "./api";
-import { count, metric } from "./format";
+import { count, metric, unitOf, units } from "./format";
 import { type Brush, type Selection, setBrush, writeBrushes } from "./selection";
 import type { Trials } from "./trials";
 
@@ -24,7 +24,7 @@ export function Filters({ run, trials, selection, shown }: Props) {
       <input
         type="search"
         placeholder="Filter: relu, lr<0.01, state=failed…"
-        aria-label="Filter trials"
+        aria-label={`Filter ${unitOf(run)}s`}
         value={filter}
         onInput={(e) => setParams({ filter: e.currentTarget.value || null })}
       />
@@ -44,7 +44,8 @@ export function Filters({ run, trials, selection, shown }: Props) {
         </button>
       ))}
       <span class="dim" role="status">
-        {shown === trials.count ? count(shown) : `${count(shown)} of ${count(trials.count)}`} trials
+        {shown === trials.count ? "" : `${count(shown)} of `}
+        {units(run, trials.count)}
       </span>
     </div>
   );

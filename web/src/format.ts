@@ -5,6 +5,22 @@ export function count(n: number): string {
   return n.toLocaleString("en-US");
 }
 
+export const capital = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);
+
+type Kind = { kind: string | null; ranks: number | null };
+
+/** What the trials of a run are: ranks of a training, nodes of a cluster, or trials. */
+export const unitOf = (run: Kind) => (run.kind === "cluster" ? "node" : run.ranks ? "rank" : "trial");
+
+/** Ranks and nodes count from 0, as in the terminal. */
+export const unitNumber = (run: Kind, number: number) => (run.ranks ? number - 1 : number);
+
+/** "trial 7", "rank 0" */
+export const unitName = (run: Kind, number: number) => `${unitOf(run)} ${unitNumber(run, number)}`;
+
+/** "1 trial", "3 ranks" */
+export const units = (run: Kind, n: number) => `${count(n)} ${unitOf(run)}${n === 1 ? "" : "s"}`;
+
 /** Six significant digits, as the terminal shows metrics. */
 export function metric(value: number | null | undefined): string {
   if (value === null || value === undefined) return "";
@@ -31,8 +47,9 @@ export function value(x: unknown): string {
   return typeof x === "string" ? x : JSON.stringify(x);
 }
 
-/** Arguments as one types them in a shell. */
-export function command(words: string[]): string {
+/** Arguments as one types them in a shell; of a Python function, its title. */
+export function command(words: string[] | string): string {
+  if (typeof words === "string") return words;
   return words.map((w) => (/^[\w@%+=:,./{}-]+$/.test(w) ? w : `'${w.replaceAll("'", `'\\''`)}'`)).join(" ");
 }
 

@@ -8,7 +8,7 @@ import { Contour } from "./contour";
 import { Curves } from "./curves";
 import { Difference } from "./difference";
 import { Filters } from "./filters";
-import { command, duration, metric } from "./format";
+import { capital, command, count, duration, metric, unitName, unitOf } from "./format";
 import { Generations } from "./generations";
 import { History } from "./history";
 import { Importance } from "./importance";
@@ -24,6 +24,19 @@ import { Timeline } from "./timeline";
 import { TrialTable } from "./trial_table";
 import { type Trials, useTrials } from "./trials";
 
+/** What hopyard has to say about a run: no metric, a machine that was lost… The newest last. */
+function NoticeList({ notes }: { notes: NonNullable<RunRow["notes"]> }) {
+  const shown = notes.slice(-NOTICES);
+  return (
+    <ul class="notices">
+      {shown.length < notes.length && <li class="dim">{count(notes.length - shown.length)} earlier ones: hopyard show</li>}
+      {shown.map((n) => (
+        <li key={n.seq}>{n.text}</li>
+      ))}
+    </ul>
+  );
+}
+
 function Facts({ run }: { run: RunRow }) {
   const now = useNow();
   const versions = Object.entries(run.versions ?? {})
@@ -34,16 +47,17 @@ function Facts({ run }: { run: RunRow }) {
       <Fact name="Command">
         <code>{command(run.command)}</code>
       </Fact>
-      <Fact name="Trials">
+      <Fact name={capital(`${unitOf(run)}s`)}>
         <Progress run={run} />
       </Fact>
-      <Fact name="Best">{run.best_trial && `${run.metric}=${metric(run.best_value)} in trial ${run.best_trial}`}</Fact>
+      <Fact name="Best">{run.best_trial && `${run.metric}=${metric(run.best_value)} in ${unitName(run, run.best_trial)}`}</Fact>
       <Fact name="Time">
         {duration((run.ended ? Date.parse(run.ended) : now) - Date.parse(run.created))}, started{" "}
         {new Date(run.created).toLocaleString()}
       </Fact>
       <Fact name="Note">{run.note && <span class="note">{run.note}</span>}</Fact>
       <Fact name="Message">{run.message}</Fact>
+      <Fact name="Notices">{run.notes && run.notes.length > 0 && <NoticeList notes={run.notes} />}</Fact>
       <Fact name="Logs">{run.logdir && <code>{run.logdir}</code>}</Fact>
       <Fact name="Commit">{run.git}</Fact>
       <Fact name="Seed">{String(run.seed)}</Fact>
@@ -51,6 +65,8 @@ function Facts({ run }: { run: RunRow }) {
     </dl>
   );
 }
+
+const NOTICES = 10;
 
 interface View {
   run: RunRow;
@@ -60,7 +76,7 @@ interface View {
   params: URLSearchParams;
 }
 
-const hasMetric = (run: RunRow, trials: Trials) => run.metric !== null && trials.count > 0;
+const hasValues = (run: RunRow, trials: Trials) => run.best_trial !== null && trials.count > 0;
 const filters = (v: View) => <Filters run={v.run} trials={v.trials} selection={v.selection} shown={v.rows.length} />;
 
 /** Charts of 100,000 trials take longer than a table of them: the first one is drawn without waiting for them. */
@@ -79,14 +95,19 @@ function Overview(v: View) {
   return (
     <>
       <Facts run={run} />
-      {hasMetric(run, trials) && (
+      {run.metric !== null && run.best_trial === null && trials.count > 0 && (
+        <p class="dim">
+          No {unitOf(run)} has a value of {run.metric} yet.
+        </p>
+      )}
+      {hasValues(run, trials) && (
         <Charts class="halves">
           <History run={run} trials={trials} params={params} />
           <Importance run={String(run.run)} />
         </Charts>
       )}
       {filters(v)}
-      {hasMetric(run, trials) && (
+      {hasValues(run, trials) && (
         <Charts class="scatters">
           <Scatter run={run} trials={trials} rows={rows} params={params} />
         </Charts>
@@ -156,7 +177,7 @@ const TABS: Tab[] = [
   },
 ];
 
-function TabList({ tabs, current, picked }: { tabs: Tab[]; current: Tab; picked: number }) {
+function TabList({ tabs, current, picked, unit }: { tabs: Tab[]; current: Tab; picked: number; unit: string }) {
   useEffect(() => {
     document.getElementById(`tab-${current.key}`)?.scrollIntoView({ block: "nearest", inline: "nearest" }); // on a phone
   }, [current.key]);
@@ -179,7 +200,7 @@ function TabList({ tabs, current, picked }: { tabs: Tab[]; current: Tab; picked:
           tabIndex={tab === current ? 0 : -1}
           onClick={() => setParams({ tab: tab.key === "overview" ? null : tab.key })}
         >
-          {tab.title}
+          {tab.key === "trials" ? capital(`${unit}s`) : tab.title}
           {tab.key === "compare" && picked > 0 && ` (${picked})`}
         </button>
       ))}
@@ -195,7 +216,7 @@ function Views({ run, trials, params }: { run: RunRow; trials: Trials; params: U
   const rows = useMemo(() => selectRows(trials, run, selection), [trials, selection, run.metric, run.maximize]);
   return (
     <>
-      <TabList tabs={tabs} current={current} picked={readPicked(params).length} />
+      <TabList tabs={tabs} current={current} picked={readPicked(params).length} unit={unitOf(run)} />
       <div id="view" role="tabpanel" aria-labelledby={`tab-${current.key}`}>
         {current.show({ run, trials, rows, selection, params })}
       </div>

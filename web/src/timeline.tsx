@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { getTimeline, getUsage, type Bar, type Lanes, lanesOf, type RunUsage, type Span, type TimelineColumns } from "./activity";
 import { go, setParams, to as link, useAddress } from "./address";
 import type { Run } from "./api";
-import { duration, size } from "./format";
+import { capital, duration, size, unitName } from "./format";
 import { useLive } from "./live";
 import { Failure, useNow } from "./parts";
 import { color, SpanPlot, timeSplits, timeText } from "./span_plot";
@@ -349,7 +349,7 @@ function LaneView({ left, run, all, from, to, now, zoom, whole }: ViewProps) {
       <p class="timeline-now" aria-live="polite">
         {selected >= 0 && selected < all.trial.length ? (
           <>
-            <a href={link(`runs/${run.run}/trials/${all.trial[selected]}`)}>Trial {all.trial[selected]}</a>: {describe(all, selected, now)}
+            <a href={link(`runs/${run.run}/trials/${all.trial[selected]}`)}>{capital(unitName(run, all.trial[selected]!))}</a>: {describe(all, selected, now)}
           </>
         ) : (
           <span class="dim">Drag to zoom. Point at an attempt to see what it is; click it to open its trial.</span>
@@ -364,15 +364,16 @@ const number = (x: number) => String(Number(x.toPrecision(3)));
 function Charts({ left, usage, from, to, onSelect }: { left: number; usage: RunUsage; from: number; to: number; onSelect: (from: number, to: number) => void }) {
   const common = { time: usage.time, from, to, left, group: "timeline", onSelect };
   const peak = (values: number[]) => Math.max(0, ...values);
-  const hasGpus = peak(usage.gpu_memory) > 0;
   const charts: [string, (x: number) => string, string, number[]][] = [
     ["Memory", size, "accent", usage.memory],
     ["CPU cores", number, "good", usage.cpu],
+    ["GPU memory", size, "wait", usage.gpu_memory],
+    ["GPUs in use", number, "wait", usage.gpu_use],
   ];
-  if (hasGpus) charts.push(["GPU memory", size, "wait", usage.gpu_memory], ["GPUs in use", number, "wait", usage.gpu_use]);
+  const measured = charts.filter(([, , , values]) => peak(values) > 0); // trials under a second are not sampled
   return (
     <>
-      {charts.map(([title, text, tint, values]) => (
+      {measured.map(([title, text, tint, values]) => (
         <div key={title} class="timeline-chart">
           <h3>
             {title} <span class="dim">up to {text(peak(values))}</span>

@@ -4,7 +4,7 @@ import { setParams, to, useAddress } from "./address";
 import { type Attempt, getRun, getTrial, type Label, type Run, type TrialDetails } from "./api";
 import { CurveChart } from "./chart";
 import { TrialFiles } from "./files";
-import { command, duration, metric, size, value } from "./format";
+import { command, duration, metric, size, unitName, value } from "./format";
 import { EditTrial, Tags } from "./labels";
 import { useLive } from "./live";
 import { Log } from "./log";
@@ -70,24 +70,36 @@ const literal = (x: unknown) => (x === null ? "None" : x === true ? "True" : x =
 /** HOPYARD_SEED of a trial. */
 const seedOf = (run: Run, trial: number) => run.seed + trial;
 
-/** The command of a trial, with its values in place of {names} and its seed; a function as a call. */
-function againLine(run: Run, trial: TrialDetails): string {
+/** "fn(lr=0.1)" of a function, by its title. */
+const call = (title: string, params: Record<string, unknown>) =>
+  `${title.split("(")[0]}(${Object.entries(params).map(([n, x]) => `${n}=${literal(x)}`).join(", ")})`;
+
+/** What runs a trial again, with its values in place of {names} and its seed; of a rank, the whole training. */
+function againLine(run: Run, trial: TrialDetails): string | null {
+  const words = run.command;
+  const goal = run.metric ? `${run.maximize ? "--max" : "--min"} ${run.metric} ` : "";
+  if (typeof words === "string") return run.ranks ? null : call(words, trial.params);
+  if (run.ranks) return `hopyard train -np ${run.ranks} --seed ${run.seed} ${goal}-- ${command(words)}`;
   const fill = (word: string) =>
     word.replace(/\{(\w+)\}/g, (whole, name: string) => (name in trial.params ? exact(trial.params[name]) : whole));
-  const [title] = run.command;
-  if (run.command.length === 1 && title?.endsWith(")"))
-    return `${title.split("(")[0]}(${Object.entries(trial.params).map(([n, x]) => `${n}=${literal(x)}`).join(", ")})`;
   const seed = seedOf(run, trial.number) - 1; // it will be trial 1
-  return `hopyard run --seed ${seed} ${run.metric ? `${run.maximize ? "--max" : "--min"} ${run.metric} ` : ""}-- ${command(run.command.map(fill))}`;
+  return `hopyard run --seed ${seed} ${goal}-- ${command(words.map(fill))}`;
 }
 
 function Facts({ run, trial, label }: { run?: Run; trial: TrialDetails; label: Label }) {
+  const again = run && againLine(run, trial);
+  const singles = Object.entries(trial.metrics).filter(([name, curve]) => curve.value.length === 1 && name !== run?.metric);
   const versions = Object.entries(run?.versions ?? {})
     .map(([name, version]) => `${name} ${version}`)
     .join(", ");
   return (
     <dl class="facts">
       <Fact name={run?.metric ?? "Value"}>{metric(trial.value)}</Fact>
+      {singles.map(([name, curve]) => (
+        <Fact key={name} name={name}>
+          {metric(curve.value[0])}
+        </Fact>
+      ))}
       {Object.entries(trial.params).map(([name, x]) => (
         <Fact key={name} name={name}>
           {value(x)}
@@ -99,10 +111,13 @@ function Facts({ run, trial, label }: { run?: Run; trial: TrialDetails; label: L
       <Fact name="Seed">{run && String(seedOf(run, trial.number))}</Fact>
       <Fact name="Versions">{versions}</Fact>
       <Fact name="Directory">{run?.logdir && <Copy text={`${run.logdir}/${trial.dir}`} />}</Fact>
-      <Fact name="Run again">{run && <Copy text={againLine(run, trial)} />}</Fact>
+      <Fact name="Run again">{again && <Copy text={again} />}</Fact>
     </dl>
   );
 }
+
+const nameOf = (run: Run, trial: TrialDetails) =>
+  run.kind === "cluster" && trial.params.node ? `node ${exact(trial.params.node)}` : unitName(run, trial.number);
 
 type Stream = "stdout" | "stderr";
 
@@ -116,7 +131,8 @@ export function Trial({ run, id }: { run: string; id: string }) {
     <main>
       <header class="bar">
         <h1>
-          <a href={to(`runs/${run}`)}>Run {run}</a>, trial {id}
+          <a href={to(`runs/${run}`)}>Run {run}</a>
+          {trial && row && `, ${nameOf(row, trial)}`}
         </h1>
         {trial && <State state={trial.state} />}
         <Tags tags={label.tags} />
@@ -124,7 +140,10 @@ export function Trial({ run, id }: { run: string; id: string }) {
       </header>
       <Failure error={error} />
       {trial && <Facts run={row} trial={trial} label={label} />}
-      {trial && Object.entries(trial.metrics).map(([name, curve]) => <CurveChart key={name} name={name} curve={curve} />)}
+      {trial &&
+        Object.entries(trial.metrics)
+          .filter(([, curve]) => curve.value.length > 1) // a single value is among the facts
+          .map(([name, curve]) => <CurveChart key={name} name={name} curve={curve} />)}
       {trial && <Usage attempts={trial.attempts} />}
       {trial && <Attempts attempts={trial.attempts} />}
       {trial && (

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { go, setParams, to, useAddress } from "./address";
 import type { Run } from "./api";
 import { exportCsv, exportJson } from "./export";
-import { count, duration } from "./format";
+import { capital, duration, unitName, unitOf, units } from "./format";
 import { Tags } from "./labels";
 import { State } from "./parts";
 import { readPicked, writePicked } from "./selection";
@@ -16,7 +16,8 @@ const MORE = 10; // rows above and below those in sight
 const HIDDEN = ["start", "note"]; // unless the address says otherwise
 
 export function allKeys(trials: Trials, run: Run): string[] {
-  const params = trials.paramNames.map((n) => `p:${n}`);
+  const names = trials.paramNames.filter((n) => !run.ranks || n !== unitOf(run)); // the first column has it
+  const params = names.map((n) => `p:${n}`);
   const labels = trials.hasLabels ? ["tags", "note"] : [];
   return ["number", "state", ...(run.metric ? ["value"] : []), ...params, ...labels, "start", "time", "message"];
 }
@@ -100,11 +101,11 @@ function Row({ run, trials, columns, i, at, picked }: RowProps) {
   return (
     <tr aria-rowindex={at + 2} class={number === run.best_trial ? "best" : ""} onClick={open}>
       <td class="pick">
-        <input type="checkbox" aria-label={`Pick trial ${number}`} checked={picked.includes(number)} onChange={pick} />
+        <input type="checkbox" aria-label={`Pick ${unitName(run, number)}`} checked={picked.includes(number)} onChange={pick} />
       </td>
       {columns.map((c) => (
         <td key={c.key} class={classOf(c)} title={c.key === "tags" || c.key === "note" ? (trials.label(i).note ?? undefined) : undefined}>
-          {c.key === "number" ? <a href={href}>{number}</a> : <Cell trials={trials} column={c} i={i} />}
+          {c.key === "number" ? <a href={href}>{cellText(c, i)}</a> : <Cell trials={trials} column={c} i={i} />}
         </td>
       ))}
     </tr>
@@ -152,25 +153,26 @@ export function TrialTable({ run, trials, rows, tall }: Props) {
   );
   const exported = keys.filter((key) => shown.includes(key) || key === "tags" || key === "note").map((key) => trials.column(key, run));
   const picked = readPicked(params);
+  const title = capital(`${unitOf(run)}s`);
   const { box, look, first, last } = useWindow(sorted.length);
   const visible = [...sorted.subarray(first, last)];
   return (
     <section class="trials">
       <div class="bar">
-        <h2>Trials</h2>
+        <h2>{title}</h2>
         <Chooser keys={keys} shown={shown} titles={(key) => trials.column(key, run).title} />
         <button onClick={() => exportCsv(run, trials, exported, sorted)}>CSV</button>
         <button onClick={() => exportJson(run, trials, exported, sorted)}>JSON</button>
         {picked.length > 0 && (
           <>
             <button onClick={() => setParams({ tab: "compare" })} disabled={picked.length < 2}>
-              Compare {count(picked.length)} trials
+              Compare {units(run, picked.length)}
             </button>
             <button onClick={() => writePicked([])}>Clear</button>
           </>
         )}
       </div>
-      <div ref={box} class={`scroll rows ${tall ? "tall" : ""}`} role="region" aria-label="Trials" tabIndex={0} onScroll={look}>
+      <div ref={box} class={`scroll rows ${tall ? "tall" : ""}`} role="region" aria-label={title} tabIndex={0} onScroll={look}>
         <table aria-rowcount={sorted.length + 1}>
           <Head columns={columns} sort={sort} />
           <tbody>
@@ -184,7 +186,7 @@ export function TrialTable({ run, trials, rows, tall }: Props) {
           </tbody>
         </table>
       </div>
-      {sorted.length === 0 && <p class="dim">{trials.count ? "No trial is selected by the filter." : "There are no trials yet."}</p>}
+      {sorted.length === 0 && <p class="dim">{trials.count ? `No ${unitOf(run)} is selected by the filter.` : `There are no ${unitOf(run)}s yet.`}</p>}
     </section>
   );
 }

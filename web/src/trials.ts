@@ -2,7 +2,7 @@
 // The trials of a run as columns of numbers, so that 100,000 of them are sorted, filtered and drawn at once.
 import { useRef } from "preact/hooks";
 import { type Columns, getColumns, type Label, type Run } from "./api";
-import { metric, value as valueText } from "./format";
+import { capital, metric, unitNumber, unitOf, value as valueText } from "./format";
 import { type Live, pace, useLive } from "./live";
 
 /** What is drawn and sorted: the n-th number belongs to the n-th trial. */
@@ -131,7 +131,7 @@ export class Trials {
     const { rows } = this;
     switch (key) {
       case "number":
-        return numeric(key, "Trial", rows.number);
+        return this.numbers(run);
       case "state":
         return category(key, "State", rows.state);
       case "value":
@@ -152,6 +152,14 @@ export class Trials {
     return cells.every((x) => x === null || typeof x === "number")
       ? numeric(key, name, cells)
       : category(key, name, cells.map((x) => (x === null ? null : valueText(x))));
+  }
+
+  /** What the rows are called by: nodes have names, ranks count from 0. */
+  private numbers(run: Run): Column {
+    const title = capital(unitOf(run));
+    const names = this.rows.params.get("node");
+    if (unitOf(run) === "node" && names) return category("number", title, names.map(valueText));
+    return numeric("number", title, this.rows.number.map((n) => unitNumber(run, n)));
   }
 
   number(i: number): number {

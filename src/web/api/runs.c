@@ -15,6 +15,8 @@
 #include "web/api/util.h"
 #include "web/server.h"
 
+#define CHOICES_SHOWN 100
+
 /* ---- GET /runs -------------------------------------------------------------------------------------- */
 
 struct list {
@@ -69,15 +71,30 @@ static int add_label(void *arg, const struct hy_label_row *row)
     return o && json_object_set_new(arg, number, o) == 0 ? 0 : -ENOMEM;
 }
 
+/* The first choices of a category as texts: a list may come from a file and be long. */
+static json_t *json_choices(const struct hy_dim *d)
+{
+    json_t *texts = json_array();
+    int rc = texts ? 0 : -ENOMEM;
+
+    for (size_t i = 0; i < d->choice_count && i < CHOICES_SHOWN && rc == 0; i++)
+        rc = hy_json_append(texts, hy_json_text(d->choices[i]));
+    if (rc < 0) {
+        json_decref(texts);
+        return NULL;
+    }
+    return texts;
+}
+
 static json_t *json_dim(const struct hy_dim *d)
 {
     static const char *const kinds[] = {[HY_DIM_FLOAT] = "float", [HY_DIM_INT] = "int", [HY_DIM_CATEGORY] = "category"};
+    bool is_range = d->kind != HY_DIM_CATEGORY;
 
-    if (d->kind == HY_DIM_CATEGORY)
-        return json_pack("{s:o,s:s,s:b,s:n,s:n}", "name", hy_json_text(d->name), "kind", kinds[d->kind], "log", 0,
-                         "low", "high");
-    return json_pack("{s:o,s:s,s:b,s:o,s:o}", "name", hy_json_text(d->name), "kind", kinds[d->kind], "log", d->log,
-                     "low", hy_json_number(d->low), "high", hy_json_number(d->high));
+    return json_pack("{s:o,s:s,s:b,s:o,s:o,s:o,s:I}", "name", hy_json_text(d->name), "kind", kinds[d->kind], "log",
+                     hy_dim_is_log(d), "low", is_range ? hy_json_number(d->low) : json_null(), "high",
+                     is_range ? hy_json_number(d->high) : json_null(), "choices", json_choices(d), "choice_count",
+                     (json_int_t)d->choice_count);
 }
 
 /* How the run's hyperparameters are chosen; null for a training, and when the spec cannot be read. */
