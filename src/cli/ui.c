@@ -190,6 +190,12 @@ static int serve(const struct hy_args *args, struct hy_err *err)
         rc = parse_urls(args, &settings, err);
     if (rc < 0)
         return rc;
+    if (!hy_web_has_page()) {
+        fputs("hopyard: this program was built without the page, since its build found no Node.js ('make setup' installs "
+              "it); only /api/v1 is served\n",
+              stderr);
+        o.browser = false;
+    }
     rc = hy_web_serve(&settings, err);
     if (rc == -EADDRINUSE && !hy_args_has(args, "port")) { /* another project's page, perhaps */
         *err = (struct hy_err){0};

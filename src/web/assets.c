@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "web/server.h"
+#include "web/web.h"
 
 static const struct hy_asset *find(const char *name)
 {
@@ -11,6 +12,11 @@ static const struct hy_asset *find(const char *name)
         if (strcmp(a->name, name) == 0)
             return a;
     return NULL;
+}
+
+bool hy_web_has_page(void)
+{
+    return find("index.html");
 }
 
 /* All browsers of this century accept gzip. */
@@ -53,7 +59,7 @@ void hy_assets_page(struct hy_exchange *x)
         if (append_page(x, a) < 0)
             hy_reply_error(x, 503, "out of memory");
     } else
-        hy_reply_error(x, 501, "this hopyard was built without the page (its build found no Node.js); /api/v1 works");
+        hy_reply_error(x, 501, "this hopyard was built without the page, since its build found no Node.js; /api/v1 works");
 }
 
 void hy_assets_file(struct hy_exchange *x)

@@ -16,6 +16,7 @@
 #ifndef HY_WEB_WEB_H
 #define HY_WEB_WEB_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -36,6 +37,8 @@ struct hy_web_settings {
     void *arg;
 };
 
+/* False: it was built without Node.js, and serves only the API. */
+bool hy_web_has_page(void);
 /* Checks a base URL: 0, or -EINVAL with what it must be. */
 int hy_web_check_base(const char *url, struct hy_err *err);
 /* Serves the page until SIGINT or SIGTERM; with TLS, SIGHUP reads the certificate and the key again. 0 or -Exxx. */
