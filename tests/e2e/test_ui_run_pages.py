@@ -213,9 +213,10 @@ def test_axes_are_moved_scaled_and_limited_by_keyboard(page: Page, lattice: None
     page.get_by_label("x from").fill("19")
     page.get_by_label("x from").press("Tab")
     expect(status(page)).to_have_text("12 of 120 trials")
-    page.get_by_role("group", name="y").get_by_label("logarithmic").check()
+    expect(page.get_by_role("group", name="y").get_by_label("logarithmic")).to_be_checked()  # from 0.001 to 0.1
+    page.get_by_role("group", name="x").get_by_label("logarithmic").check()
     page.get_by_role("button", name="Move y to the left").press("Enter")
-    assert "axes=p%3Ay%2Cp%3Ax" in page.url and "log=p%3Ay" in page.url
+    assert "axes=p%3Ay%2Cp%3Ax" in page.url and "log=p%3Ax" in page.url
     assert page.locator("fieldset legend").all_inner_texts() == ["y", "x", "act", "acc"]
 
 
@@ -279,9 +280,9 @@ def test_contours_and_scatters_are_drawn_for_chosen_hyperparameters(page: Page, 
         expect(page.get_by_role("img", name=f"acc against {name}")).to_be_visible()
     page.get_by_label("Hyperparameter").select_option("y")
     expect(page.get_by_role("img", name="acc against x")).to_have_count(0)
-    page.get_by_label("y logarithmic").check()
+    page.get_by_label("y logarithmic").uncheck()
     page.reload()
-    expect(page.get_by_label("y logarithmic")).to_be_checked()
+    expect(page.get_by_label("y logarithmic")).not_to_be_checked()
 
 
 def test_the_overview_shows_the_best_so_far_and_what_matters(page: Page, lattice: None) -> None:
