@@ -133,19 +133,21 @@ int hy_logdir_remove(const struct hy_logdir *d)
 
 /* ---- runs ----------------------------------------------------------------------------------- */
 
-static int remove_logs(const char *project, const char *logdir, struct hy_err *err)
+/* A failure is in `err` only: the run is removed all the same. */
+static void remove_logs(const char *project, const char *logdir, struct hy_err *err)
 {
     hy_cleanup_logdir struct hy_logdir dir = HY_LOGDIR_NONE;
     int rc;
 
     if (!logdir || access(logdir, F_OK) < 0)
-        return 0;
+        return;
     rc = hy_logdir_open(project, logdir, &dir);
-    if (rc < 0 && rc != -ENOMEM)
-        return hy_err_set(err, -EPERM, "its log directory '%s' is outside of the project and was not removed", logdir);
     if (rc == 0)
         rc = hy_logdir_remove(&dir);
-    return rc < 0 ? hy_err_sys(err, rc, "cannot remove the log directory '%s'", logdir) : 0;
+    if (rc == -EPERM && !dir.path)
+        hy_err_set(err, rc, "its log directory '%s' is outside of the project and was not removed", logdir);
+    else if (rc < 0)
+        hy_err_sys(err, rc, "cannot remove the log directory '%s'", logdir);
 }
 
 static void remove_files(struct hy_store *s, int64_t run)
@@ -165,6 +167,7 @@ int hy_run_remove(struct hy_store *s, const struct hy_run_info *info, struct hy_
 {
     hy_cleanup_close int lock = -1; /* prevents a concurrent resume */
     int64_t run = info->row.id;
+    struct hy_err left = {0};
     int rc;
 
     if (info->alive && !(info->row.state != HY_RUN_RUNNING && hy_run_await_exit(s, run)))
@@ -178,8 +181,12 @@ int hy_run_remove(struct hy_store *s, const struct hy_run_info *info, struct hy_
     if (rc < 0)
         return rc;
     *ret_left = (struct hy_err){0};
-    hy_store_remove_backup(s, run, ret_left);
     remove_logs(hy_store_project(s), info->row.logdir, ret_left);
+    if (hy_store_remove_backup(s, run, &left) < 0) {
+        if (ret_left->code)
+            hy_err_wrap(&left, "%s; also", ret_left->text);
+        *ret_left = left;
+    }
     remove_files(s, run);
     return 0;
 }
