@@ -261,7 +261,7 @@ static int add_received(void *arg, const struct hy_share_entry *e, const char *w
 
     l->count++;
     if (l->received)
-        return json_array_append_new(l->received, hy_share_entry_json(e, why));
+        return json_array_append_new(l->received, hy_share_entry_json(e, why)) == 0 ? 0 : -ENOMEM;
     hy_text_table_cellf(l->grid, HY_BOLD, "Shared/%s", e->name);
     hy_text_table_cell(l->grid, why ? HY_RED : HY_PLAIN, why ? "unusable" : rights_text(is_writable));
     hy_text_table_cell(l->grid, HY_PLAIN, why ? why : e->target);
@@ -284,13 +284,18 @@ static void add_given(struct hy_text_table *g, const struct hy_share *s, int64_t
     hy_text_table_cell(g, HY_YELLOW, state_text(s->state));
 }
 
+/* NULL: out of memory. */
 static json_t *given_json(const struct project *p, const struct hy_shares *given)
 {
     json_t *list = json_array();
+    int rc = list ? 0 : -ENOMEM;
 
-    for (size_t i = 0; i < given->count; i++)
-        json_array_append_new(list, hy_share_json(p->url, &given->list[i]));
-    return list;
+    for (size_t i = 0; i < given->count && rc == 0; i++)
+        rc = json_array_append_new(list, hy_share_json(p->url, &given->list[i]));
+    if (rc == 0)
+        return list;
+    json_decref(list);
+    return NULL;
 }
 
 static void render(struct hy_text_table *g, size_t rows, const char *title, const char *none, struct hy_out *out)
@@ -330,15 +335,17 @@ static int list_text(const struct project *p, struct listing *l, struct hy_out *
 
 static int list_json(const struct project *p, struct listing *l, struct hy_out *out, struct hy_err *err)
 {
+    json_t *given = given_json(p, &l->given);
     int rc;
 
     l->received = json_array();
-    rc = l->received ? hy_share_entries(p->url, add_received, l, err) : hy_err_oom(err);
+    rc = given && l->received ? hy_share_entries(p->url, add_received, l, err) : hy_err_oom(err);
     if (rc < 0) {
+        json_decref(given);
         json_decref(l->received);
-        return rc;
+        return rc == -ENOMEM ? hy_err_oom(err) : rc;
     }
-    hy_json_take(out, json_pack("{s:o, s:o}", "given", given_json(p, &l->given), "received", l->received));
+    hy_json_take(out, json_pack("{s:o, s:o}", "given", given, "received", l->received));
     hy_out_str(out, "\n");
     return 0;
 }
