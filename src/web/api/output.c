@@ -185,7 +185,6 @@ void hy_api_output(struct hy_exchange *x)
 {
     hy_cleanup_store_use struct hy_store_use u = {0};
     hy_cleanup_run_info struct hy_run_info r = {0};
-    hy_cleanup_free char *follow = hy_http_parameter(x->request.query, "follow");
     uint64_t offset = 0, limit = INT64_MAX;
     struct output o;
     struct hy_found_trial f;
@@ -204,7 +203,7 @@ void hy_api_output(struct hy_exchange *x)
                         .offset = offset,
                         .run = r.row.id,
                         .trial = f.number,
-                        .follow = follow && !f.is_over};
+                        .follow = hy_api_flag(x, "follow") && !f.is_over};
     o.fd = o.logdir && o.path ? open_regular(o.logdir, o.path) : -ENOMEM;
     set_end(&o, limit);
     if (o.fd >= 0 || (o.fd == -ENOENT && (!f.is_over || has_directory(o.logdir, f.dir)))) /* or it printed nothing */
@@ -329,11 +328,13 @@ static int open_output(struct hy_exchange *x)
     if (hy_api_find_run(x, &u, &r) < 0 || hy_api_find_trial(x, u.store, &r, &f) < 0)
         return -ENOENT;
     path = hy_asprintf("%s/%s", f.dir, x->segments[2]);
-    fd = path && r.row.logdir ? open_regular(r.row.logdir, path) : -ENOENT;
+    fd = !path ? -ENOMEM : r.row.logdir ? open_regular(r.row.logdir, path) : -ENOENT;
     if (fd == -ENOENT) /* it has printed nothing */
         hy_reply_json(x, json_pack("{s:n,s:n}", "found", "next"));
+    else if (fd == -ENOMEM)
+        hy_reply_error(x, 503, "out of memory");
     else if (fd < 0)
-        hy_reply_error(x, 403, "cannot open '%s' in '%s': %s", path ? path : "", r.row.logdir, strerror(-fd));
+        hy_reply_error(x, 403, "cannot open '%s' in '%s': %s", path, r.row.logdir, strerror(-fd));
     hy_found_trial_done(&f);
     return fd;
 }
@@ -341,12 +342,11 @@ static int open_output(struct hy_exchange *x)
 void hy_api_output_search(struct hy_exchange *x)
 {
     hy_cleanup_free char *text = hy_http_parameter(x->request.query, "text");
-    hy_cleanup_free char *backward = hy_http_parameter(x->request.query, "backward");
     const char *own[] = {text};
     bool is_failure = !text;
     struct search s = {.words = is_failure ? failures : own,
                        .word_count = is_failure ? HY_COUNT(failures) : 1,
-                       .backward = backward != NULL};
+                       .backward = hy_api_flag(x, "backward")};
     hy_cleanup_close int fd = -1;
     uint64_t offset = 0;
     struct stat st;
@@ -357,11 +357,15 @@ void hy_api_output_search(struct hy_exchange *x)
     }
     if (hy_api_number(x, "offset", INT64_MAX, &offset) < 0 || (fd = open_output(x)) < 0)
         return;
+    if (HY_SYS(fstat(fd, &st)) < 0) {
+        hy_reply_error(x, 500, "cannot read the size of %s: %s", x->segments[2], strerror(errno));
+        return;
+    }
     if (text)
         lower(text, strlen(text));
     for (size_t i = 0; i < s.word_count; i++)
         s.longest = strlen(s.words[i]) > s.longest ? strlen(s.words[i]) : s.longest;
     s.fd = fd;
-    s.size = HY_SYS(fstat(fd, &st)) == 0 ? (uint64_t)st.st_size : 0;
+    s.size = (uint64_t)st.st_size;
     reply_search(x, &s, s.backward && offset > s.size ? s.size : offset);
 }

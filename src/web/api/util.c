@@ -72,6 +72,13 @@ int hy_api_find_run(struct hy_exchange *x, struct hy_store_use *u, struct hy_run
     return rc;
 }
 
+bool hy_api_flag(struct hy_exchange *x, const char *name)
+{
+    hy_cleanup_free char *value = hy_http_parameter(x->request.query, name);
+
+    return value && strcmp(value, "1") == 0;
+}
+
 int hy_api_number(struct hy_exchange *x, const char *name, uint64_t max, uint64_t *ret)
 {
     hy_cleanup_free char *text = hy_http_parameter(x->request.query, name);

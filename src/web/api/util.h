@@ -35,6 +35,8 @@ void hy_reply_out(struct hy_exchange *x, const struct hy_out *out, int rc, struc
 /* Appends to an array, and takes the reference. 0 or -ENOMEM. */
 int hy_json_append(json_t *array, json_t *value);
 
+/* Whether the request has the parameter with the value "1". */
+bool hy_api_flag(struct hy_exchange *x, const char *name);
 /* The run that the path names in its first open segment; otherwise -Exxx, and the reply is set. */
 int hy_api_find_run(struct hy_exchange *x, struct hy_store_use *u, struct hy_run_info *ret);
 /* A trial, as JSON, and where its files are. */

@@ -6,14 +6,8 @@
 
 #include "base/mem.h"
 #include "web/api/api.h"
+#include "web/api/util.h"
 #include "web/files/place.h"
-
-static bool is_set(struct hy_exchange *x, const char *name)
-{
-    hy_cleanup_free char *value = hy_http_parameter(x->request.query, name);
-
-    return value && strcmp(value, "1") == 0;
-}
 
 static void reply_done(struct hy_exchange *x, const struct hy_place *p, int rc, struct hy_err *err)
 {
@@ -94,7 +88,7 @@ void hy_api_file_move(struct hy_exchange *x)
     if (hy_place_required(x, "from", &from) < 0 || hy_place_required(x, "to", &to) < 0 ||
         hy_place_of_project(x, &p) < 0 || hy_place_of_project(x, &other) < 0)
         return;
-    rc = move(&p, &other, from, to, is_set(x, "overwrite"), &err);
+    rc = move(&p, &other, from, to, hy_api_flag(x, "overwrite"), &err);
     if (rc < 0)
         hy_fs_confined_dir_explain(&other.dir, &err);
     reply_done(x, &p, rc, &err);
@@ -107,7 +101,7 @@ void hy_api_file_delete(struct hy_exchange *x)
     hy_cleanup_place struct hy_place p = {0};
     hy_cleanup_free char *path = NULL, *url = NULL;
     struct hy_err err = {0};
-    bool is_dir = false, recursive = is_set(x, "recursive");
+    bool is_dir = false, recursive = hy_api_flag(x, "recursive");
     int rc;
 
     if (hy_place_required(x, "path", &path) < 0 || hy_place_of_project(x, &p) < 0)

@@ -68,13 +68,6 @@ static char *required(struct hy_exchange *x, const char *name)
     return NULL;
 }
 
-static bool is_set(struct hy_exchange *x, const char *name)
-{
-    hy_cleanup_free char *value = hy_http_parameter(x->request.query, name);
-
-    return value && strcmp(value, "1") == 0;
-}
-
 /* ---- GET /shares --------------------------------------------------------------------------------- */
 
 static int add_received(void *arg, const struct hy_share_entry *e, const char *why)
@@ -135,7 +128,7 @@ void hy_api_share_add(struct hy_exchange *x)
         return;
     rc = open_owner(x, HY_STORE_WRITE, &o, &err);
     if (rc == 0)
-        rc = hy_share_add(&o.share, path, with, is_set(x, "write"), &r, &err);
+        rc = hy_share_add(&o.share, path, with, hy_api_flag(x, "write"), &r, &err);
     reply_report(x, rc, &r, &err);
 }
 

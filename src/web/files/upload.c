@@ -106,9 +106,7 @@ static int name_part(struct upload *u)
 /* Otherwise -Exxx, and the reply is set. */
 static int find_upload(struct hy_exchange *x, struct upload *ret)
 {
-    hy_cleanup_free char *overwrite = hy_http_parameter(x->request.query, "overwrite");
-
-    ret->overwrite = overwrite && strcmp(overwrite, "1") == 0;
+    ret->overwrite = hy_api_flag(x, "overwrite");
     if (hy_place_required(x, "path", &ret->path) < 0 || required_number(x, "size", &ret->size) < 0 ||
         required_number(x, "modified", &ret->modified) < 0 || hy_place_of_project(x, &ret->place) < 0)
         return -EINVAL;
