@@ -38,6 +38,7 @@ export interface Run {
   notes?: { seq: number; time: number; text: string }[];
   trial_labels?: Record<string, Label>;
   search?: Search | null;
+  options?: [string, string][]; // that apply to each trial: ["memory", "4G"]
 }
 
 /** What people write to a run or a trial. */

@@ -29,7 +29,17 @@ function Line({ spans, isFound }: { spans: Span[]; isFound: boolean }) {
   );
 }
 
-export function Log({ run, trial, stream, size }: { run: string; trial: string; stream: string; size: number }) {
+interface Props {
+  run: string;
+  trial: string;
+  stream: string;
+  size: number;
+  error: number | null; // the offset at which it opens; null: it follows the end
+  other: string; // the other stream ...
+  openOther: (error: number) => void; // ... which is shown from this offset
+}
+
+export function Log({ run, trial, stream, size, error: jump, other, openOther }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const log = useRef<LogWindow | null>(null);
   const follows = useRef(true);
@@ -44,8 +54,9 @@ export function Log({ run, trial, stream, size }: { run: string; trial: string; 
   useEffect(() => {
     const made = new LogWindow(run, trial, stream, size, () => redraw(0), setError);
     log.current = made;
-    follows.current = true;
-    void made.follow();
+    follows.current = jump === null;
+    if (jump === null) void made.follow();
+    else void showAt(jump, true);
     return () => made.close();
   }, [run, trial, stream]);
   useEffect(() => {
@@ -63,6 +74,7 @@ export function Log({ run, trial, stream, size }: { run: string; trial: string; 
     if (box.current) box.current.scrollTop = Math.max(0, line * LINE - box.current.clientHeight / 3);
   };
   const showAt = async (offset: number, isMatch: boolean) => {
+    const window = log.current;
     if (!window) return;
     follows.current = false;
     try {
@@ -78,6 +90,10 @@ export function Log({ run, trial, stream, size }: { run: string; trial: string; 
     setMessage("Searching…");
     try {
       const offset = await window.find(wanted, from, backward);
+      if (offset === null && wanted === null) {
+        const error = await window.find(null, 0, false, other); // Python's tracebacks are in stderr
+        if (error !== null) return openOther(error);
+      }
       setMessage(offset === null ? (wanted === null ? "No error was found." : "Not found.") : "");
       if (offset !== null) await showAt(offset, true);
     } catch (e) {

@@ -99,10 +99,10 @@ export class LogWindow {
     });
   }
 
-  /** The offset of the next text, or of the next error without one; null: there is none. */
-  async find(text: string | null, offset: number, backward: boolean): Promise<number | null> {
+  /** The offset of the next text, or of the next error without one; null: it was not found. */
+  async find(text: string | null, offset: number, backward: boolean, stream = this.stream): Promise<number | null> {
     for (;;) {
-      const { found, next } = await searchOutput(this.run, this.trial, this.stream, text, offset, backward);
+      const { found, next } = await searchOutput(this.run, this.trial, stream, text, offset, backward);
       if (found !== null || next === null) return found;
       offset = next;
     }

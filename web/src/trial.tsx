@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One trial: its hyperparameters, reported values, attempts and output.
+import { useState } from "preact/hooks";
 import { setParams, to, useAddress } from "./address";
 import { type Attempt, getRun, getTrial, type Label, type Run, type TrialDetails } from "./api";
 import { CurveChart } from "./chart";
@@ -74,16 +75,19 @@ const seedOf = (run: Run, trial: number) => run.seed + trial;
 const call = (title: string, params: Record<string, unknown>) =>
   `${title.split("(")[0]}(${Object.entries(params).map(([n, x]) => `${n}=${literal(x)}`).join(", ")})`;
 
-/** What runs a trial again, with its values in place of {names} and its seed; of a rank, the whole training. */
+/** What runs a trial again, with its values and its seed; of a rank, the whole training. */
 function againLine(run: Run, trial: TrialDetails): string | null {
   const words = run.command;
-  const goal = run.metric ? `${run.maximize ? "--max" : "--min"} ${run.metric} ` : "";
   if (typeof words === "string") return run.ranks ? null : call(words, trial.params);
-  if (run.ranks) return `hopyard train -np ${run.ranks} --seed ${run.seed} ${goal}-- ${command(words)}`;
-  const fill = (word: string) =>
-    word.replace(/\{(\w+)\}/g, (whole, name: string) => (name in trial.params ? exact(trial.params[name]) : whole));
-  const seed = seedOf(run, trial.number) - 1; // it will be trial 1
-  return `hopyard run --seed ${seed} ${goal}-- ${command(words.map(fill))}`;
+  const goal = run.metric ? [run.maximize ? "--max" : "--min", run.metric] : [];
+  const options = (run.options ?? []).flatMap(([name, text]) => [`--${name}`, text]);
+  if (run.ranks) {
+    const ranks = ["-np", String(run.ranks), "--seed", String(run.seed)];
+    return command(["hopyard", "train", ...ranks, ...goal, ...options, "--", ...words]);
+  }
+  const seed = ["--seed", String(seedOf(run, trial.number) - 1)]; // it will be trial 1
+  const values = Object.entries(trial.params).flatMap(([name, x]) => ["--grid", `${name}=${JSON.stringify([x])}`]);
+  return command(["hopyard", "run", ...seed, ...values, ...goal, ...options, "--", ...words]);
 }
 
 function Facts({ run, trial, label }: { run?: Run; trial: TrialDetails; label: Label }) {
@@ -126,7 +130,13 @@ export function Trial({ run, id }: { run: string; id: string }) {
   const { value: trial, error } = useLive(`trial ${run} ${id}`, () => getTrial(run, id));
   const { value: row } = useLive(`run ${run}`, () => getRun(run));
   const stream: Stream = params.get("stream") === "stderr" ? "stderr" : "stdout";
+  const [errorOffset, setErrorOffset] = useState<number | null>(null); // where the log of the other stream was opened
+  const other = stream === "stdout" ? "stderr" : "stdout";
   const label = row?.trial_labels?.[id] ?? { tags: [], note: null };
+  const open = (chosen: string, offset: number | null) => {
+    setErrorOffset(offset);
+    setParams({ stream: chosen === "stderr" ? "stderr" : null });
+  };
   return (
     <main>
       <header class="bar">
@@ -154,14 +164,23 @@ export function Trial({ run, id }: { run: string; id: string }) {
               Stream{" "}
               <select
                 value={stream}
-                onChange={(e) => setParams({ stream: e.currentTarget.value === "stderr" ? "stderr" : null })}
+                onChange={(e) => open(e.currentTarget.value, null)}
               >
                 <option value="stdout">stdout ({size(trial.output.stdout)})</option>
                 <option value="stderr">stderr ({size(trial.output.stderr)})</option>
               </select>
             </label>
           </header>
-          <Log key={stream} run={run} trial={id} stream={stream} size={trial.output[stream]} />
+          <Log
+            key={stream}
+            run={run}
+            trial={id}
+            stream={stream}
+            size={trial.output[stream]}
+            error={errorOffset}
+            other={other}
+            openOther={(offset) => open(other, offset)}
+          />
         </section>
       )}
       {trial && <TrialFiles run={run} trial={id} />}

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "client/client.h"
@@ -16,6 +17,7 @@
 #include "web/server.h"
 
 #define CHOICES_SHOWN 100
+#define HOSTS_MAX_BYTES (1u << 20)
 
 /* ---- GET /runs -------------------------------------------------------------------------------------- */
 
@@ -128,6 +130,67 @@ static json_t *json_search(const Hy__RunSpec *spec)
     return o;
 }
 
+/* ["memory", "4G"] is added to a list of options. */
+static int add_option(json_t *options, const char *name, const char *value)
+{
+    return hy_json_append(options, json_pack("[s,o]", name, hy_json_text(value)));
+}
+
+/* In the largest unit that represents it exactly. */
+static int add_size(json_t *options, const char *name, uint64_t bytes)
+{
+    static const char *const units[] = {"", "K", "M", "G", "T"};
+    size_t unit = 0;
+    char text[40];
+
+    for (; bytes && bytes % 1024 == 0 && unit + 1 < HY_COUNT(units); unit++)
+        bytes /= 1024;
+    snprintf(text, sizeof text, "%llu%s", (unsigned long long)bytes, units[unit]);
+    return add_option(options, name, text);
+}
+
+static int add_hosts(json_t *options, const Hy__RunSpec *spec)
+{
+    hy_cleanup_buf struct hy_buf b;
+    int rc = 0;
+
+    hy_buf_init(&b, HOSTS_MAX_BYTES);
+    for (size_t i = 0; i < spec->n_hosts && rc == 0; i++) {
+        const Hy__HostSpec *h = spec->hosts[i];
+
+        rc = hy_buf_printf(&b, strchr(h->host, ':') ? "%s[%s]" : "%s%s", i ? "," : "", h->host);
+        if (rc == 0 && h->slots)
+            rc = hy_buf_printf(&b, ":%u", h->slots);
+    }
+    return rc < 0 ? rc : add_option(options, "hosts", hy_buf_cstr(&b));
+}
+
+/* The options that apply to each trial, as `hopyard run` takes them: with these, one trial can be run again. */
+static json_t *json_options(const Hy__RunSpec *spec)
+{
+    json_t *options = json_array();
+    int rc = options ? 0 : -ENOMEM;
+    char text[40];
+
+    if (rc == 0 && spec && spec->memory)
+        rc = add_size(options, "memory", spec->memory);
+    snprintf(text, sizeof text, "%lldms", spec ? (long long)spec->timeout_ms : 0);
+    if (rc == 0 && spec && spec->timeout_ms)
+        rc = add_option(options, "timeout", text);
+    snprintf(text, sizeof text, "%g", spec ? spec->gpu_share / 1000.0 : 0);
+    if (rc == 0 && spec && spec->gpus_said)
+        rc = add_option(options, "gpus", text);
+    if (rc == 0 && spec && spec->n_hosts)
+        rc = add_hosts(options, spec);
+    if (rc == 0 && spec && *spec->master)
+        rc = add_option(options, "engine", spec->master);
+    if (rc < 0) {
+        json_decref(options);
+        return NULL;
+    }
+    return options;
+}
+
 void hy_api_run(struct hy_exchange *x)
 {
     hy_cleanup_store_use struct hy_store_use u = {0};
@@ -148,6 +211,8 @@ void hy_api_run(struct hy_exchange *x)
         rc = hy_store_label_each(u.store, r.row.id, add_label, labels, &err);
     if (rc == 0)
         rc = hy_json_set(o, "search", json_search(r.spec));
+    if (rc == 0)
+        rc = hy_json_set(o, "options", json_options(r.spec));
     if (rc < 0 && !err.code)
         hy_err_oom(&err);
     if (rc == 0) {
