@@ -52,7 +52,8 @@ export function History({ run, trials, params }: { run: Run; trials: Trials; par
   const canLog = data[1].every((v) => v === null || v > 0);
   const name = run.metric ?? "value";
   const title = over === "time" ? "seconds" : "trial";
-  const range = (_: uPlot, low: number, high: number): [number, number] => focus(run, data[1]) ?? [low, high];
+  // of the data that the chart has then: it is not made anew for new trials
+  const range = (u: uPlot, low: number, high: number): [number, number] => focus(run, u.data[1] as Line[1]) ?? [low, high];
   return (
     <section>
       <header class="bar">

@@ -27,11 +27,12 @@ export function NoticeSwitch() {
 /** Shows nothing itself. */
 export function Notices() {
   const { value } = useLive("notices", getRuns);
-  const running = useRef(new Set<number>());
+  const running = useRef(new Set<string>()); // of all projects that have been shown
   useEffect(() => {
     for (const r of value?.runs ?? []) {
-      if (!isOver(r)) running.current.add(r.run);
-      else if (running.current.delete(r.run) && isOn()) {
+      const key = `${r.run} of ${value!.project}`;
+      if (!isOver(r)) running.current.add(key);
+      else if (running.current.delete(key) && isOn()) {
         const best = r.best_trial ? `, best ${r.metric}=${metric(r.best_value)}` : "";
         new Notification(`Run ${r.run} ${r.name ?? ""} is ${r.state}`, { body: `${r.done} done, ${r.failed} failed${best}` });
       }
