@@ -23,9 +23,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import jsonschema
 import pytest
-import yaml
 from conftest import Yard, wait_for
 from hdfs import Hdfs
 from needs import need_root
@@ -34,7 +32,6 @@ from ui import Reply, Ui, end
 API = "/api/v1/files"
 PIECE = 8 << 20
 DAY = 24 * 3600
-OPENAPI = yaml.safe_load((Path(__file__).parents[2] / "docs/openapi.yaml").read_text())
 
 
 @pytest.fixture
@@ -75,9 +72,7 @@ def content(ui: Ui, path: str | bytes, **headers: str) -> Reply:
 
 
 def preview(ui: Ui, path: str) -> dict[str, Any]:
-    """As docs/openapi.yaml describes it."""
-    shown = ui.get(f"{API}/preview{query(path=path)}")
-    jsonschema.validate(shown, {"$ref": "#/components/schemas/Preview", "components": OPENAPI["components"]})
+    shown: dict[str, Any] = ui.get(f"{API}/preview{query(path=path)}")
     return shown
 
 
@@ -739,7 +734,6 @@ def test_models_are_listed_with_metrics_and_the_run_they_came_from(yard: Yard, u
     put(yard, "Models/.draft/1/f")
     put(yard, "Models/loose.keras")
     [model] = ui.get("/api/v1/models")["models"]
-    jsonschema.validate(model, {"$ref": "#/components/schemas/Model", "components": OPENAPI["components"]})
     assert model["name"] == "mnist" and [v["version"] for v in model["versions"]] == [10, 2, 1]
     assert model["versions"][1] == {"version": 2, "path": "Models/mnist/2", "size": 1000, "files": 1, "metrics": {"accuracy": 0.9},
                                     "description": "digits", "user": "ada", "created": 5, "run": 3, "trial": 7}

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-import jsonschema
 import pytest
-import yaml
 from conftest import Yard
 from hdfs import Hdfs
 from ui import Reply, Ui, end
@@ -70,10 +68,8 @@ def test_a_data_set_is_accepted_and_forgotten(yard: Yard, inside: Ui, train: Pat
     assert inside.get(SHARES)["received"] == [accepted.json()]
     theirs.rmdir()
     assert "does not exist" in inside.get(SHARES)["received"][0]["error"]
-    description = yaml.safe_load((Path(__file__).parents[2] / "docs/openapi.yaml").read_text())
-    schema = description["paths"]["/shares"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
     assert call(inside, "POST", SHARES, path="Resources/train", **{"with": BOB}).status == 200
-    jsonschema.validate(inside.get(SHARES), {**schema, "components": description["components"]})
+    assert len(inside.get(SHARES)["given"]) == 1
     assert call(inside, "DELETE", received, name="churn::train").status == 204
     assert call(inside, "DELETE", received, name="churn::train").status == 404
     assert inside.get(SHARES)["received"] == []

@@ -10,6 +10,8 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, Any
 
+from openapi import PREFIX, check_exchange
+
 if TYPE_CHECKING:
     from conftest import Yard
 
@@ -72,9 +74,12 @@ class Ui:
             fields.setdefault("cookie", self.cookie)
         try:
             connection.request(method, path, body, fields)
-            return Reply(connection.getresponse())
+            reply = Reply(connection.getresponse())
         finally:
             connection.close()
+        if f"{PREFIX}/" in path and method != "HEAD":
+            check_exchange(method, path, body, reply.status, reply.headers["Content-Type"] or "", reply.body)
+        return reply
 
     def post(self, path: str, method: str = "POST", body: str | bytes | None = None, **headers: str) -> Reply:
         """As the page itself sends it."""
