@@ -191,8 +191,8 @@ static int serve(const struct hy_args *args, struct hy_err *err)
     if (rc < 0)
         return rc;
     if (!hy_web_has_page()) {
-        fputs("hopyard: this program was built without the page, since its build found no Node.js ('make setup' installs "
-              "it); only /api/v1 is served\n",
+        fputs("hopyard: this program was built without the page, since its build found no Node.js "
+              "('make setup' installs it); only /api/v1 is served\n",
               stderr);
         o.browser = false;
     }

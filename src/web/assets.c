@@ -58,8 +58,10 @@ void hy_assets_page(struct hy_exchange *x)
         hy_reply_bytes(x, 200, a->type, "", 0);
         if (append_page(x, a) < 0)
             hy_reply_error(x, 503, "out of memory");
-    } else
-        hy_reply_error(x, 501, "this hopyard was built without the page, since its build found no Node.js; /api/v1 works");
+    } else {
+        hy_reply_error(x, 501,
+                       "this hopyard was built without the page, since its build found no Node.js; /api/v1 works");
+    }
 }
 
 void hy_assets_file(struct hy_exchange *x)

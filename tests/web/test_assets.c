@@ -15,7 +15,8 @@ HY_TEST(test_a_program_without_the_page_says_why)
     hy_exchange_init(&x, NULL);
     hy_assets_page(&x);
     assert_int_equal(x.status, 501);
-    assert_string_equal(hy_buf_cstr(&x.reply), "{\"error\":\"this hopyard was built without the page, since its build found "
-                                               "no Node.js; /api/v1 works\"}");
+    assert_string_equal(hy_buf_cstr(&x.reply),
+                        "{\"error\":\"this hopyard was built without the page, since its build found "
+                        "no Node.js; /api/v1 works\"}");
     hy_exchange_done(&x);
 }
