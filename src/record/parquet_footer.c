@@ -14,7 +14,8 @@
  *     6  created by
  *
  * Everything else is skipped. Lengths and counts are checked against the bytes that are left: each element of a list
- * takes at least one byte.
+ * takes at least one byte, and each entry of a map two. So the time is proportional to the length, but for the paths
+ * of columns, which repeat the names of their groups: those are limited.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,6 +26,8 @@
 #include "record/record.h"
 
 #define DEPTH_MAX 32 /* of structs in structs, and of columns in columns */
+#define COLUMNS_MAX 20000u
+#define PATHS_MAX (4u << 20) /* bytes of all paths */
 
 enum thrift_type { STOP, YES, NO, I8, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID };
 
@@ -128,16 +131,25 @@ static enum thrift_type read_field(struct reader *r, int64_t *number)
 
 static void skip(struct reader *r, enum thrift_type type, int depth);
 
+/* In a list or a map a boolean is a byte; as a field, its type is its value. */
+static void skip_element(struct reader *r, enum thrift_type type, int depth)
+{
+    if (type == YES || type == NO)
+        (void)read_byte(r);
+    else
+        skip(r, type, depth);
+}
+
 static void skip_map(struct reader *r, int depth)
 {
     const uint64_t n = read_varint(r);
     const uint8_t types = n ? read_byte(r) : 0;
 
-    if (n > (uint64_t)(r->end - r->at))
+    if (n > (uint64_t)(r->end - r->at) / 2)
         fail(r, "it has a map that is longer than its metadata");
     for (uint64_t i = 0; i < n && !r->why; i++) {
-        skip(r, types >> 4, depth);
-        skip(r, types & 15, depth);
+        skip_element(r, types >> 4, depth);
+        skip_element(r, types & 15, depth);
     }
 }
 
@@ -147,10 +159,7 @@ static void skip_list(struct reader *r, int depth)
     const uint64_t n = read_list(r, &type);
 
     for (uint64_t i = 0; i < n && !r->why; i++)
-        if (type == YES || type == NO) /* in a list a boolean is a byte */
-            (void)read_byte(r);
-        else
-            skip(r, type, depth);
+        skip_element(r, type, depth);
 }
 
 static void skip_struct(struct reader *r, int depth)
@@ -269,7 +278,7 @@ static void read_element(struct reader *r, struct element *ret)
 struct parents {
     int64_t left[DEPTH_MAX];
     size_t path_length[DEPTH_MAX];
-    size_t depth;
+    size_t depth, all_paths; /* the length of the paths of all columns */
     struct hy_buf path;
 };
 
@@ -281,7 +290,7 @@ static int append_name(struct parents *p, const char *name)
     return hy_buf_append_str(&p->path, name ? name : "") < 0 ? -ENOMEM : 0;
 }
 
-static int add_leaf(struct hy_parquet *f, struct parents *p, const struct element *e)
+static int add_leaf(struct reader *r, struct hy_parquet *f, struct parents *p, const struct element *e)
 {
     const char *path = hy_buf_cstr(&p->path);
     struct hy_parquet_column c = {
@@ -291,6 +300,11 @@ static int add_leaf(struct hy_parquet *f, struct parents *p, const struct elemen
         .repetition = name_of(repetition_names, HY_COUNT(repetition_names), e->repetition),
     };
 
+    p->all_paths += p->path.len;
+    if (f->column_count == COLUMNS_MAX || p->all_paths > PATHS_MAX) {
+        free(c.path);
+        return fail(r, "it has too many columns, or too long names");
+    }
     if (!c.meaning && e->logical > 0)
         c.meaning = name_of(logical_names, HY_COUNT(logical_names), e->logical);
     if (!c.path || hy_array_grow(f->columns, f->column_count) < 0) {
@@ -326,7 +340,7 @@ static int add_element(struct reader *r, struct hy_parquet *f, struct parents *p
     if (rc < 0)
         return rc;
     p->left[p->depth - 1]--;
-    rc = e->children ? enter_group(r, p, e->children) : add_leaf(f, p, e);
+    rc = e->children ? enter_group(r, p, e->children) : add_leaf(r, f, p, e);
     while (rc == 0 && p->depth && p->left[p->depth - 1] == 0)
         p->depth--;
     return rc;

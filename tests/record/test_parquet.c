@@ -104,6 +104,77 @@ HY_TEST(test_impossible_metadata_is_refused_with_a_reason)
     assert_string_equal(why, "its metadata is nested too deep");
 }
 
+HY_TEST(test_booleans_in_a_map_take_a_byte_each)
+{
+    const char *why = NULL;
+    struct hy_parquet f;
+
+    assert_int_equal(hy_parquet_parse(bytes,
+                                      from_hex("291c480172001602"
+                                               "6b0211"
+                                               "01020102"
+                                               "00"),
+                                      &f, &why),
+                     0);
+    assert_int_equal(f.rows, 1);
+    hy_parquet_done(&f);
+    assert_int_equal(hy_parquet_parse(bytes,
+                                      from_hex("291c480172001602"
+                                               "6b0311"
+                                               "01020102"
+                                               "00"),
+                                      &f, &why),
+                     -EBADMSG);
+    assert_string_equal(why, "it has a map that is longer than its metadata");
+}
+
+static void append_varint(struct hy_buf *b, uint32_t n)
+{
+    do {
+        const uint8_t byte = (uint8_t)((n & 0x7f) | (n > 0x7f ? 0x80 : 0));
+
+        hy_buf_append(b, &byte, 1);
+        n >>= 7;
+    } while (n);
+}
+
+/* A root with `count` columns without a name, in a group whose name has `length` bytes. */
+static int parse_columns(uint32_t count, uint32_t length, const char **ret_why)
+{
+    struct hy_parquet f = {0};
+    struct hy_buf b;
+    int rc;
+
+    hy_buf_init(&b, 64u << 20);
+    hy_buf_append(&b, "\x29\xfc", 2);
+    append_varint(&b, count + 2);
+    hy_buf_append(&b, "\x48\x01r\x15\x02\x00\x48", 7); /* the root, which has one child */
+    append_varint(&b, length);
+    for (uint32_t i = 0; i < length; i++)
+        hy_buf_append(&b, "g", 1);
+    hy_buf_append(&b, "\x15", 1);
+    append_varint(&b, 2 * count);
+    for (uint32_t i = 0; i <= count; i++) /* the end of the group's element, and the columns */
+        hy_buf_append(&b, "\x00", 1);
+    hy_buf_append(&b, "\x16\x02\x00", 3);
+    rc = hy_parquet_parse(hy_buf_bytes(&b), b.len, &f, ret_why);
+    if (rc == 0)
+        hy_parquet_done(&f);
+    hy_buf_done(&b);
+    return rc;
+}
+
+HY_TEST(test_a_small_file_does_not_become_many_long_columns)
+{
+    const char *why = NULL;
+
+    assert_int_equal(parse_columns(1000, 1000, &why), 0);
+    assert_int_equal(parse_columns(5000, 1000, &why), -EBADMSG);
+    assert_string_equal(why, "it has too many columns, or too long names");
+    assert_int_equal(parse_columns(20001, 1, &why), -EBADMSG);
+    assert_string_equal(why, "it has too many columns, or too long names");
+}
+
 static int parse(void *arg)
 {
     const char *why;
