@@ -164,6 +164,8 @@ static void read_trial(struct hy_query *q, struct hy_trial_row *t)
         .told_seq = hy_column_i64(q, 10),
         .ended_seq = hy_column_i64(q, 11),
     };
+    if (!t->dir) /* of an imported run, perhaps by another program */
+        t->dir = "";
 }
 
 /* Calls back for every remaining row; *count gets their number. */
