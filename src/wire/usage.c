@@ -9,7 +9,7 @@
 
 #define INTERVAL_MAX_MS (INT64_C(1) << 40)
 
-#define VALUE_MAX (INT64_C(1) << 53) /* what a page's numbers can hold */
+#define VALUE_MAX (INT64_C(1) << 43) /* in bytes, KB are up to 2^53: what a page's numbers can hold */
 
 /* The columns of a point, in the order of the message's lists. */
 static const size_t columns[] = {
