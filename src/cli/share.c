@@ -100,9 +100,15 @@ static const char *rights_text(bool is_writable)
     return is_writable ? "read and write" : "read";
 }
 
-static void note_report(const struct project *p, const char *user, const struct hy_share_report *r)
+static void note_report(const struct project *p, const char *path, const char *user, const struct hy_share_report *r)
 {
     char text[512];
+
+    if (r->is_missing) {
+        hy_cleanup_free char *missing = hy_share_missing_text(&p->share, path, user);
+
+        hy_print_note(missing ? missing : "the data set is not there");
+    }
 
     if (r->foreign) {
         snprintf(text, sizeof text, "%llu files in it belong to other users and keep their permissions",
@@ -145,7 +151,7 @@ static int print_added(const struct hy_args *args, const struct project *p, cons
     hy_out_str(&out, "  ");
     hy_out_value(&out, line);
     hy_out_str(&out, "\n");
-    note_report(p, user, r);
+    note_report(p, path, user, r);
     return print(&out);
 }
 
@@ -167,15 +173,35 @@ static int share_add(const struct hy_args *args)
     return rc < 0 ? hy_cmd_failed(args, &err) : print_added(args, &p, path, &r);
 }
 
+/* As it was shared: a data set that was removed or replaced by a link has no other path. */
+static int find_given(const struct project *p, const char *word, const char *with, char **ret, struct hy_err *err)
+{
+    hy_cleanup_shares struct hy_shares given = {0};
+    size_t n = strlen(word);
+    int rc = hy_share_list(&p->share, &given, err);
+
+    while (n > 1 && word[n - 1] == '/')
+        n--;
+    for (size_t i = 0; i < given.count && rc == 0 && !*ret; i++)
+        if (strncmp(given.list[i].path, word, n) == 0 && !given.list[i].path[n] &&
+            strcmp(given.list[i].user, with) == 0)
+            *ret = hy_strdup(given.list[i].path);
+    if (rc == 0 && !*ret)
+        *ret = path_in_project(p, word, err);
+    if (rc == 0 && !*ret)
+        rc = err->code ? err->code : hy_err_oom(err);
+    return rc;
+}
+
 static int remove_given(const struct hy_args *args, const struct project *p, const char *with, struct hy_err *err)
 {
     hy_cleanup_share_report struct hy_share_report r = {0};
     hy_cleanup_out struct hy_out out = {0};
-    hy_cleanup_free char *path = path_in_project(p, args->words[0], err);
-    int rc = path ? 0 : err->code ? err->code : hy_err_oom(err);
+    hy_cleanup_free char *path = NULL;
+    int rc = p->store ? 0 : hy_err_set(err, -ENOENT, "this project shares nothing");
 
-    if (rc == 0 && !p->store)
-        rc = hy_err_set(err, -ENOENT, "this project shares nothing");
+    if (rc == 0)
+        rc = find_given(p, args->words[0], with, &path, err);
     if (rc == 0)
         rc = hy_share_remove(&p->share, path, with, &r, err);
     if (rc < 0)
@@ -185,7 +211,7 @@ static int remove_given(const struct hy_args *args, const struct project *p, con
     hy_out_str(&out, " is no longer shared with ");
     hy_out_value(&out, with);
     hy_outf(&out, " (%llu permissions changed).\n", (unsigned long long)r.changed);
-    note_report(p, with, &r);
+    note_report(p, path, with, &r);
     return print(&out);
 }
 
@@ -350,14 +376,17 @@ static int list_json(const struct project *p, struct listing *l, struct hy_out *
     return 0;
 }
 
-/* Completes what was interrupted, and says so. */
+/* Completes what was interrupted, and says so; what cannot be completed is listed as such. */
 static int load_given(const struct project *p, struct hy_shares *ret, struct hy_err *err)
 {
-    int rc = hy_share_repair(&p->share, err);
+    struct hy_err why = {0};
+    int rc = hy_share_repair(&p->share, &why);
 
     if (rc > 0)
         hy_print_note("completed a change of shares that was interrupted");
-    return rc < 0 ? rc : hy_share_list(&p->share, ret, err);
+    else if (rc < 0)
+        hy_print_note(why.text);
+    return hy_share_list(&p->share, ret, err);
 }
 
 static int share_list(const struct hy_args *args)

@@ -143,6 +143,32 @@ static int revoke_parent(struct grant *g, const char *path, const char *url, str
 
 /* ---- the data set ----------------------------------------------------------------------------- */
 
+/* Whether a node is hopyard's own data, or is in a directory of it. */
+static bool is_private(const struct hy_fs_acl_node *node)
+{
+    for (const char *name = node->path; *name; name += strcspn(name, "/"), name += *name == '/') {
+        char part[16]; /* longer than what it is compared with */
+        size_t n = strcspn(name, "/");
+
+        n = n < sizeof part ? n : sizeof part - 1;
+        memcpy(part, name, n);
+        part[n] = '\0';
+        if (hy_share_is_private(part))
+            return true;
+    }
+    return false;
+}
+
+static int refuse_private(void *arg, struct hy_fs_acl_node *node, struct hy_err *err)
+{
+    const struct grant *g = arg;
+
+    if (!is_private(node))
+        return 0;
+    return hy_err_set(err, -EPERM, "'%s' contains hopyard's own data ('%s/%s') and cannot be shared", g->share->path,
+                      g->share->path, node->path);
+}
+
 static int scan_node(void *arg, struct hy_fs_acl_node *node, struct hy_err *err)
 {
     struct grant *g = arg;
@@ -151,16 +177,11 @@ static int scan_node(void *arg, struct hy_fs_acl_node *node, struct hy_err *err)
     const struct hy_share *writable = path ? covering(g, path, true) : NULL;
     const struct hy_share_prior *known = with_default ? hy_share_find_prior(with_default, path) : NULL;
     const struct hy_share_prior *known_owner = writable ? hy_share_find_prior(writable, path) : NULL;
-    const char *slash = strrchr(node->path, '/');
     struct hy_share_prior prior = {.path = path};
+    int rc = path ? refuse_private(g, node, err) : hy_err_oom(err);
 
-    if (!path)
-        return hy_err_oom(err);
-    if (hy_share_is_private(slash ? slash + 1 : node->path))
-        return hy_err_set(err, -EPERM, "'%s' contains hopyard's own data ('%s') and cannot be shared", g->share->path,
-                          path);
-    if (node->is_foreign)
-        return 0;
+    if (rc < 0 || node->is_foreign)
+        return rc;
     prior.access = hy_fs_acl_user(&node->acl, false, g->share->id);
     prior.on_new = hy_fs_acl_user(&node->acl, true, g->share->id);
     prior.owner_on_new = writable ? known_owner ? known_owner->owner_on_new : -1
@@ -195,6 +216,15 @@ static unsigned rights_of(const struct hy_share *s, const struct hy_fs_acl_node 
     return content | (node->is_dir || node->is_executable ? X_OK : 0);
 }
 
+/* To what it was before the share; the grant of a share that was writable has left an entry. */
+static int restore_owner_default(const struct grant *g, const char *path, const struct hy_share_prior *prior,
+                                 struct hy_fs_acl *acl, int *changed)
+{
+    if (covering(g, path, true))
+        return 0;
+    return set_entry(acl, true, g->share->owner_id, prior ? prior->owner_on_new : -1, changed);
+}
+
 static int grant_node(void *arg, struct hy_fs_acl_node *node, struct hy_err *err)
 {
     struct grant *g = arg;
@@ -208,6 +238,8 @@ static int grant_node(void *arg, struct hy_fs_acl_node *node, struct hy_err *err
 
     if (!path)
         return hy_err_oom(err);
+    if (is_private(node)) /* a project that was made in the data set since */
+        return 0;
     if (node->is_foreign) {
         g->report->foreign++;
         return 0;
@@ -216,8 +248,9 @@ static int grant_node(void *arg, struct hy_fs_acl_node *node, struct hy_err *err
     if (rc == 0 && node->is_dir)
         rc = set_entry(&node->acl, true, s->id, (int)rights | (prior && prior->on_new > 0 ? prior->on_new : 0),
                        &changed);
-    if (rc == 0 && node->is_dir && s->is_writable)
-        rc = set_entry(&node->acl, true, s->owner_id, R_OK | W_OK | X_OK, &changed);
+    if (rc == 0 && node->is_dir)
+        rc = s->is_writable ? set_entry(&node->acl, true, s->owner_id, R_OK | W_OK | X_OK, &changed)
+                            : restore_owner_default(g, path, prior, &node->acl, &changed);
     g->report->changed += (uint64_t)changed;
     return explain(g, rc < 0 ? rc : changed, err);
 }
@@ -236,8 +269,8 @@ static int revoke_default(const struct grant *g, const char *path, const struct 
 {
     int rc = set_entry(acl, true, g->share->id, prior ? prior->on_new : -1, changed);
 
-    if (rc == 0 && g->share->is_writable && !covering(g, path, true))
-        rc = set_entry(acl, true, g->share->owner_id, prior ? prior->owner_on_new : -1, changed);
+    if (rc == 0 && g->share->is_writable)
+        rc = restore_owner_default(g, path, prior, acl, changed);
     if (rc == 0 && !(prior && prior->had_default) && !covering(g, path, false) && hy_fs_acl_has_default(acl) &&
         !has_default_names(acl)) {
         hy_fs_acl_drop_default(acl);
@@ -286,10 +319,18 @@ int hy_share_scan(const char *project, const struct hy_shares *all, struct hy_sh
     return rc;
 }
 
-/* The data set first: without the right to pass, nothing of an incomplete grant can be used. */
-int hy_share_grant(const char *project, const struct hy_share *s, struct hy_share_report *r, struct hy_err *err)
+int hy_share_check_contents(const char *project, const struct hy_share *s, struct hy_err *err)
 {
-    struct grant g = {.project = project, .share = s, .report = r};
+    struct grant g = {.project = project, .share = s};
+
+    return walk(&g, refuse_private, err);
+}
+
+/* The data set first: without the right to pass, nothing of an incomplete grant can be used. */
+int hy_share_grant(const char *project, const struct hy_shares *all, const struct hy_share *s,
+                   struct hy_share_report *r, struct hy_err *err)
+{
+    struct grant g = {.project = project, .all = all, .share = s, .report = r};
     int rc = hy_fs_acl_groups(project, s->user, &g.groups, err);
 
     if (rc == 0)
@@ -308,7 +349,8 @@ int hy_share_revoke(const char *project, const struct hy_shares *all, const stru
 
     if (rc == 0)
         rc = walk(&g, revoke_node, err);
-    return rc == -ENOENT ? 0 : rc; /* the data set is gone */
+    r->is_missing = rc == -ENOENT || rc == -ENOTDIR || rc == -ELOOP; /* removed, or a file or a link is in its place */
+    return r->is_missing ? 0 : rc;
 }
 
 int hy_share_find_blocked(const char *project, const struct hy_share *s, char **ret, struct hy_err *err)

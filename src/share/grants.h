@@ -7,8 +7,11 @@
 
 /* Fills s->priors from the files. -EPERM: the data set contains hopyard's own data. */
 int hy_share_scan(const char *project, const struct hy_shares *all, struct hy_share *s, struct hy_err *err);
-/* Both may be repeated: a second time nothing changes. */
-int hy_share_grant(const char *project, const struct hy_share *s, struct hy_share_report *r, struct hy_err *err);
+/* Whether that is still so: -EPERM, if it has got such data since. */
+int hy_share_check_contents(const char *project, const struct hy_share *s, struct hy_err *err);
+/* Both may be repeated: a second time nothing changes. hopyard's own data gets no rights. */
+int hy_share_grant(const char *project, const struct hy_shares *all, const struct hy_share *s,
+                   struct hy_share_report *r, struct hy_err *err);
 int hy_share_revoke(const char *project, const struct hy_shares *all, const struct hy_share *s,
                     struct hy_share_report *r, struct hy_err *err);
 

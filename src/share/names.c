@@ -141,6 +141,17 @@ char *hy_share_accept_line(const char *project, const char *path)
     return hy_strdup(hy_buf_cstr(&b));
 }
 
+char *hy_share_missing_text(const struct hy_share_project *p, const char *path, const char *user)
+{
+    return hy_url_is_local(p->url)
+               ? hy_asprintf("'%s' is not there. If it was moved, its files still have the permissions of %s: "
+                             "setfacl -R -x u:%s -x d:u:%s DIRECTORY",
+                             path, user, user, user)
+               : hy_asprintf("'%s' is not there. If it was moved, its files still have the permissions of %s: "
+                             "hdfs dfs -setfacl -R -x user:%s,default:user:%s DIRECTORY",
+                             path, user, user, user);
+}
+
 /* Replaces the only `from`. */
 static char *replace(const char *text, const char *from, const char *to)
 {

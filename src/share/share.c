@@ -130,26 +130,36 @@ static int revoke(const struct hy_share_project *p, struct hy_shares *all, size_
 static int grant(const struct hy_share_project *p, struct hy_shares *all, size_t i, struct hy_share_report *r,
                  struct hy_err *err)
 {
-    int rc = hy_share_grant(p->url, &all->list[i], r, err);
+    int rc = hy_share_grant(p->url, all, &all->list[i], r, err);
 
     return rc == 0 ? set_state(p, all, i, HY_SHARE_GRANTED, err) : rc;
 }
 
+static int complete(const struct hy_share_project *p, struct hy_shares *all, size_t i, struct hy_err *err)
+{
+    hy_cleanup_share_report struct hy_share_report r = {0};
+    int rc = all->list[i].state == HY_SHARE_GRANTING ? grant(p, all, i, &r, err) : -ENOENT;
+
+    if (rc == -ENOENT || rc == -ENOTDIR || rc == -ELOOP) /* to be revoked, or the data set is gone */
+        rc = revoke(p, all, i, &r, err);
+    return rc;
+}
+
+/* A share that cannot be completed does not keep others from it: it stays as recorded. */
 static int repair(const struct hy_share_project *p, struct hy_shares *all, struct hy_err *err)
 {
-    int count = 0, rc = 0;
+    int count = 0, failed = 0;
 
-    for (size_t i = all->count; i > 0 && rc == 0; i--) {
-        hy_cleanup_share_report struct hy_share_report r = {0};
+    for (size_t i = all->count; i > 0; i--) {
+        int rc;
 
         if (all->list[i - 1].state == HY_SHARE_GRANTED)
             continue;
         count++;
-        rc = all->list[i - 1].state == HY_SHARE_GRANTING ? grant(p, all, i - 1, &r, err) : -ENOENT;
-        if (rc == -ENOENT) /* to be revoked, or the data set is gone */
-            rc = revoke(p, all, i - 1, &r, err);
+        rc = complete(p, all, i - 1, failed ? NULL : err);
+        failed = failed ? failed : rc;
     }
-    return rc < 0 ? rc : count;
+    return failed < 0 ? failed : count;
 }
 
 /* Records a new share, with what the user could do before. */
@@ -169,11 +179,18 @@ static int record(const struct hy_share_project *p, struct hy_shares *all, struc
 }
 
 /* A new share that could not be granted is taken back; one that was changed stays as recorded, to be repaired. */
-static int undo(const struct hy_share_project *p, struct hy_shares *all, size_t i, int rc)
+static int undo(const struct hy_share_project *p, struct hy_shares *all, size_t i, int rc, struct hy_err *err)
 {
+    hy_cleanup_free char *path = hy_strdup(all->list[i].path), *user = hy_strdup(all->list[i].user);
     hy_cleanup_share_report struct hy_share_report r = {0};
+    struct hy_err why = {0};
 
-    (void)revoke(p, all, i, &r, NULL); /* if it fails, the record stays for hy_share_repair */
+    if (revoke(p, all, i, &r, &why) < 0 && err && path && user) { /* the record stays for hy_share_repair */
+        struct hy_err first = *err;
+
+        hy_err_set(err, rc, "%s. It could not be undone either: %s. Run: hopyard share remove '%s' --with %s",
+                   first.text, why.text, path, user);
+    }
     return rc;
 }
 
@@ -184,16 +201,17 @@ static int add(const struct hy_share_project *p, struct hy_shares *all, struct h
     int i = find(all, s), rc;
     const bool is_new = i < 0;
 
-    if (is_new)
-        rc = record(p, all, s, err);
-    else
-        all->list[i].is_writable = is_writable, rc = set_state(p, all, (size_t)i, HY_SHARE_GRANTING, err);
+    rc = is_new ? record(p, all, s, err) : hy_share_check_contents(p->url, &all->list[i], err);
+    if (rc == 0 && !is_new) {
+        all->list[i].is_writable = is_writable;
+        rc = set_state(p, all, (size_t)i, HY_SHARE_GRANTING, err);
+    }
     i = is_new ? (int)all->count - 1 : i;
     if (rc < 0)
         return rc;
     rc = grant(p, all, (size_t)i, r, err);
     if (rc < 0)
-        return is_new ? undo(p, all, (size_t)i, rc) : rc;
+        return is_new ? undo(p, all, (size_t)i, rc, err) : rc;
     return hy_share_find_blocked(p->url, &all->list[i], &r->blocked, err);
 }
 
@@ -218,8 +236,8 @@ int hy_share_add(const struct hy_share_project *p, const char *path, const char 
     int rc = lock < 0 ? lock : begin(p, path, with, &s, err);
 
     if (rc == 0)
-        rc = repair(p, &all, err);
-    if (rc >= 0)
+        (void)repair(p, &all, NULL); /* a failure is of another share: hy_share_repair reports it */
+    if (rc == 0)
         rc = add(p, &all, &s, &r, err);
     hy_share_done(&s);
     if (rc < 0)

@@ -71,6 +71,7 @@ struct hy_share_report {
     uint64_t changed; /* files and directories whose rights have changed */
     uint64_t foreign; /* those of other users in the data set, which keep their rights */
     char *blocked;    /* a directory above the project that the user cannot pass through; NULL: none was found */
+    bool is_missing;  /* hy_share_remove: the data set is not there; if it was moved, its files keep the rights */
 };
 void hy_share_report_done(struct hy_share_report *r);
 #define hy_cleanup_share_report __attribute__((cleanup(hy_share_report_done)))
@@ -81,10 +82,10 @@ void hy_share_report_done(struct hy_share_report *r);
  */
 int hy_share_add(const struct hy_share_project *p, const char *path, const char *with, bool is_writable,
                  struct hy_share_report *ret, struct hy_err *err);
-/* Takes it back. -ENOENT: it is not shared with this user. */
+/* Takes it back. -ENOENT: it is not shared with this user. Data that is not there any more is no failure. */
 int hy_share_remove(const struct hy_share_project *p, const char *path, const char *with, struct hy_share_report *ret,
                     struct hy_err *err);
-/* Completes what was interrupted. Returns how many there were. */
+/* Completes what was interrupted. Returns how many there were; the first failure, after it has tried the others. */
 int hy_share_repair(const struct hy_share_project *p, struct hy_err *err);
 int hy_share_list(const struct hy_share_project *p, struct hy_shares *ret, struct hy_err *err);
 
@@ -136,6 +137,8 @@ int hy_share_check(const struct hy_share_entry *e, struct hy_err *err);
 
 /* For the receiver, as a shell reads it: "hopyard share accept --as NAME TARGET". NULL when out of memory. */
 char *hy_share_accept_line(const char *project, const char *path);
+/* How the rights of a data set that was moved are removed; NULL when out of memory. */
+char *hy_share_missing_text(const struct hy_share_project *p, const char *path, const char *user);
 /* As JSON, with their real places; NULL when out of memory. `why`: as in hy_share_entry_visit. */
 struct json_t;
 struct json_t *hy_share_json(const char *project, const struct hy_share *s);

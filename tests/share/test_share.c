@@ -307,6 +307,60 @@ SHARE_TEST(test_an_interrupted_share_of_a_removed_data_set_does_not_block_others
     assert_int_equal(rights("churn", false, BOB), -ENOENT);
 }
 
+SHARE_TEST(test_a_project_made_in_a_shared_data_set_stays_closed)
+{
+    hy_cleanup_free char *before = NULL, *after = NULL;
+
+    assert_int_equal(add("Resources/train", BOB, false), 0);
+    hy_mkdirs(at("churn/Resources/train/sub/.hopyard"), 0700);
+    put("churn/Resources/train/sub/.hopyard/store.db", "secret");
+    chmod(at("churn/Resources/train/sub/.hopyard/store.db"), 0600);
+    before = all_rights();
+    assert_error(add("Resources/train", BOB, true), -EPERM, "contains hopyard's own data");
+    after = all_rights();
+    assert_string_equal(after, before);
+    set_state(HY_SHARE_GRANTING);
+    assert_int_equal(hy_share_repair(&project, &err), 1);
+    assert_true(rights("churn/Resources/train/sub/.hopyard", false, BOB) <= 0);
+    assert_true(rights("churn/Resources/train/sub/.hopyard/store.db", false, BOB) <= 0);
+}
+
+SHARE_TEST(test_a_share_that_was_writable_leaves_nothing)
+{
+    hy_cleanup_free char *before = all_rights(), *after = NULL;
+
+    assert_int_equal(add("Resources/train", BOB, true), 0);
+    assert_int_equal(add("Resources/train", BOB, false), 0);
+    assert_int_equal(rights("churn/Resources/train/a.csv", false, BOB), R_OK);
+    assert_int_equal(take_back("Resources/train", BOB), 0);
+    after = all_rights();
+    assert_string_equal(after, before);
+}
+
+SHARE_TEST(test_a_moved_data_set_is_reported_and_does_not_block_others)
+{
+    hy_cleanup_share_report struct hy_share_report r = {0};
+    hy_cleanup_free char *text = NULL;
+
+    assert_int_equal(add("Resources/train", BOB, false), 0);
+    hy_mkdirs(at("churn/Resources/test"), 0750);
+    assert_int_equal(rename(at("churn/Resources/train"), at("churn/Resources/moved")), 0);
+    assert_int_equal(symlink("moved", at("churn/Resources/train")), 0);
+    set_state(HY_SHARE_GRANTING);
+    assert_int_equal(add("Resources/test", CAROL, false), 0);
+    assert_error(hy_share_remove(&project, "Resources/train", BOB, &r, &err), -ENOENT, "not shared");
+    assert_int_equal(take_back("Resources/test", CAROL), 0);
+    unlink(at("churn/Resources/train"));
+    assert_int_equal(rename(at("churn/Resources/moved"), at("churn/Resources/train")), 0);
+
+    assert_int_equal(add("Resources/train", BOB, false), 0);
+    assert_int_equal(rename(at("churn/Resources/train"), at("churn/Resources/moved")), 0);
+    assert_int_equal(hy_share_remove(&project, "Resources/train", BOB, &r, &err), 0);
+    assert_true(r.is_missing);
+    text = hy_share_missing_text(&project, "Resources/train", BOB);
+    assert_non_null(strstr(text, "setfacl -R -x u:" BOB " -x d:u:" BOB));
+}
+
 static int add_and_take_back(void *arg)
 {
     int rc = add("Resources/train", BOB, true);
