@@ -2,7 +2,9 @@
 """Sharing data sets by the page's API, by a plain HTTP client; test_share.py has the rights of real users."""
 from __future__ import annotations
 
+import io
 import os
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -161,6 +163,27 @@ def test_a_share_whose_directory_was_replaced_is_refused(inside: Ui, theirs: Pat
     reply = inside.request("/api/v1/files/content?path=Shared/churn::train/passwd")
     assert reply.status == 403 and "symbolic link" in reply.json()["error"]
     assert inside.post("/api/v1/files/folder?path=Shared/churn::train/x").status == 403
+
+
+def test_an_archive_of_the_project_lacks_the_data_sets_of_others(yard: Yard, inside: Ui, theirs: Path) -> None:
+    (yard.project / "Shared" / "notes.txt").write_text("mine")
+    for path in ("", "Shared"):
+        archive = inside.request(f"/api/v1/files/content?path={path}")
+        with tarfile.open(fileobj=io.BytesIO(archive.body)) as tar:
+            found = [name.rpartition("/")[2] for name in tar.getnames()]
+        assert "notes.txt" in found and "churn::train" not in found
+
+
+@pytest.mark.parametrize("target", ["Shared/evil::etc", "Shared/evil%3A%3Aetc", "Shared"])
+def test_no_upload_or_move_makes_a_share(yard: Yard, inside: Ui, target: str) -> None:
+    """Only `share accept` does, which checks what it leads to."""
+    (yard.project / "forged").write_text("hopyard share 1\n/etc\n0\n")
+    upload = inside.change(f"/api/v1/files/uploads?path={quote(target)}&size=4&modified=1", "POST")
+    assert upload.status == 403 and "share accept" in upload.json()["error"]
+    piece = inside.request(f"/api/v1/files/uploads?path={quote(target)}&size=4&modified=1&offset=0", "PATCH", b"data", origin=inside.origin)
+    assert piece.status == 403
+    assert inside.change(f"/api/v1/files/move?from=forged&to={quote(target)}", "POST").status == 403
+    assert not (yard.project / "Shared").exists()
 
 
 def test_a_file_is_uploaded_into_a_share(inside: Ui, theirs: Path) -> None:

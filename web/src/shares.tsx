@@ -31,6 +31,7 @@ interface Report {
   changed: number;
   foreign: number;
   blocked: string | null;
+  missing: string | null;
 }
 
 const call = <T,>(method: string, path: string, values: Record<string, string>) =>
@@ -156,7 +157,14 @@ function ShareForm({ onDone }: { onDone: () => void }) {
   );
 }
 
-function GivenRow({ share, now, onChange }: { share: Given; now: number; onChange: () => void }) {
+interface GivenProps {
+  share: Given;
+  now: number;
+  onMissing: (text: string | null) => void; // what to do about a data set that is not there any more
+  onChange: () => void;
+}
+
+function GivenRow({ share, now, onMissing, onChange }: GivenProps) {
   const values = { path: share.path, with: share.with };
   return (
     <tr>
@@ -179,7 +187,7 @@ function GivenRow({ share, now, onChange }: { share: Given; now: number; onChang
           label="Take back…"
           question={`Take ${share.path} back from ${share.with}?`}
           action="Take it back"
-          onUse={() => call("DELETE", "/shares", values)}
+          onUse={async () => onMissing((await call<Report>("DELETE", "/shares", values)).missing)}
           onDone={onChange}
         />
       </td>
@@ -270,6 +278,7 @@ export function Shares() {
   const [version, setVersion] = useState(0);
   const { value, error } = useShares(version);
   const now = useNow();
+  const [missing, setMissing] = useState<string | null>(null);
   const change = () => setVersion((n) => n + 1);
   return (
     <main class="shares">
@@ -282,9 +291,20 @@ export function Shares() {
         {value && value.given.length > 0 && (
           <Table label="Table of given shares" titles={["Folder", "With", "Can", "Command for the receiver", "Since", ""]}>
             {value.given.map((share) => (
-              <GivenRow key={`${share.path} ${share.with}`} share={share} now={now} onChange={change} />
+              <GivenRow
+                key={`${share.path} ${share.with}`}
+                share={share}
+                now={now}
+                onMissing={setMissing}
+                onChange={change}
+              />
             ))}
           </Table>
+        )}
+        {missing && (
+          <p class="notice" role="status">
+            {missing}
+          </p>
         )}
       </section>
       <section aria-label="Shared with this project">

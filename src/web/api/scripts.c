@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fault.h"
@@ -47,15 +48,26 @@ static bool is_skipped(const char *name)
 
 static int look_into(struct walk *w, int above, const char *name, const char *path, int depth);
 
+/* Some file systems list names without types. */
+static mode_t type_of(int dir, const struct dirent *e)
+{
+    struct stat st;
+
+    if (e->d_type != DT_UNKNOWN)
+        return DTTOIF(e->d_type);
+    return HY_SYS(fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW)) == 0 ? st.st_mode & S_IFMT : 0;
+}
+
 static int look_at(struct walk *w, int dir, const struct dirent *e, const char *path, int depth)
 {
     hy_cleanup_free char *below = *path ? hy_asprintf("%s/%s", path, e->d_name) : hy_strdup(e->d_name);
+    const mode_t type = type_of(dir, e);
 
     if (!below)
         return -ENOMEM;
-    if (e->d_type == DT_DIR)
+    if (type == S_IFDIR)
         return depth < DEPTH_MAX && !is_skipped(e->d_name) ? look_into(w, dir, e->d_name, below, depth + 1) : 0;
-    if (e->d_type != DT_REG || !is_script(e->d_name) || w->found.count >= SCRIPTS_MAX)
+    if (type != S_IFREG || !is_script(e->d_name) || w->found.count >= SCRIPTS_MAX)
         return 0;
     return hy_string_list_take(&w->found, hy_take(below));
 }

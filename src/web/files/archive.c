@@ -181,7 +181,7 @@ static int plan_entry(void *arg, const char *path, const struct hy_fs_info *info
         .size = info->size, .modified_ms = info->modified_ms, .mode = info->mode, .is_dir = info->is_dir};
     size_t header;
 
-    if (info->is_link || info->is_special)
+    if (info->is_link || info->is_special || hy_place_is_share(path)) /* the data set of another project */
         return 0;
     a->held += strlen(path) + sizeof e;
     if (a->held > PLAN_MAX || e.size > INT64_MAX / 4 - a->size)

@@ -63,8 +63,10 @@ static int move(struct hy_place *p, struct hy_place *other, const char *from, co
     hy_cleanup_free char *source = NULL, *target = NULL;
     const size_t n = strlen(from);
     bool is_dir = false;
-    int rc = check_contents(p, from, &is_dir, err);
+    int rc = hy_place_is_share(from) ? 0 : hy_place_check_new(to, err); /* a share may get another name */
 
+    if (rc == 0)
+        rc = check_contents(p, from, &is_dir, err);
     if (rc == 0 && strncmp(from, to, n) == 0 && to[n] == '/')
         rc = hy_err_set(err, -EINVAL, "'%.200s' cannot be moved into itself", from);
     if (rc == 0)

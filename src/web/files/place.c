@@ -54,23 +54,13 @@ int hy_place_check(const char *path, struct hy_err *err)
     return rc;
 }
 
-static bool has_parameter(const char *query, const char *name)
-{
-    const size_t n = strlen(name);
-
-    for (const char *at = query; *at; at += strcspn(at, "&"), at += *at == '&')
-        if (strncmp(at, name, n) == 0 && (at[n] == '=' || at[n] == '&' || !at[n]))
-            return true;
-    return false;
-}
-
 int hy_place_parameter(struct hy_exchange *x, const char *name, char **ret)
 {
     struct hy_err err = {0};
     hy_cleanup_free char *path = hy_http_parameter(x->request.query, name);
     int rc;
 
-    if (!path && has_parameter(x->request.query, name)) { /* it must not stand for the top */
+    if (!path && hy_api_has_parameter(x, name)) { /* it must not stand for the top */
         hy_reply_error(x, 400, "'%s' is not a valid parameter", name);
         return -EINVAL;
     }
@@ -226,6 +216,24 @@ static char *share_name(const char *path, const char **ret_rest)
     n = strcspn(name, "/");
     *ret_rest = name + n + (name[n] == '/');
     return memmem(name, n, "::", 2) ? hy_strndup(name, n) : NULL;
+}
+
+bool hy_place_is_share(const char *path)
+{
+    const char *name = path + sizeof HY_PLACE_SHARES;
+
+    return strncmp(path, HY_PLACE_SHARES "/", sizeof HY_PLACE_SHARES) == 0 && !strchr(name, '/') &&
+           (strstr(name, "::") || strcasestr(name, "%3A%3A"));
+}
+
+int hy_place_check_new(const char *path, struct hy_err *err)
+{
+    if (!hy_place_is_share(path) && strcmp(path, HY_PLACE_SHARES) != 0)
+        return 0;
+    return hy_err_set(err, -EPERM,
+                      "'%.300s' cannot be made here: data sets in '" HY_PLACE_SHARES "' are those that were accepted "
+                      "(hopyard share accept)",
+                      path);
 }
 
 static int open_share(struct hy_place *p, const char *name, struct hy_err *err)

@@ -42,6 +42,11 @@ int hy_place_parameter(struct hy_exchange *x, const char *name, char **ret);
 /* The same for one that must name something in the directory. */
 int hy_place_required(struct hy_exchange *x, const char *name, char **ret);
 
+/* Whether a path is the file of a share, or would be one: Shared/OWNER::NAME, as it is listed or as it is named. */
+bool hy_place_is_share(const char *path);
+/* 0, or -EPERM for a path that must not be made by writing a file: a share, which is accepted, or Shared itself. */
+int hy_place_check_new(const char *path, struct hy_err *err);
+
 /* URLs for fs.h, until the next call; the path was checked. Of a file or directory that exists, to read it; and of an
  * entry of a directory that exists, to make, rename or remove it. */
 int hy_place_existing(struct hy_place *p, const char *path, char **ret_url, struct hy_err *err);

@@ -107,13 +107,16 @@ void hy_api_shares(struct hy_exchange *x)
 
 /* ---- POST and DELETE /shares ------------------------------------------------------------------------- */
 
-static void reply_report(struct hy_exchange *x, int rc, const struct hy_share_report *r, const struct hy_err *err)
+/* `missing`: what to do about a data set that is not there; NULL: it is there. */
+static void reply_report(struct hy_exchange *x, int rc, const struct hy_share_report *r, const char *missing,
+                         const struct hy_err *err)
 {
     if (rc < 0)
         hy_reply_failure(x, err);
     else
-        hy_reply_json(x, json_pack("{s:I, s:I, s:o}", "changed", (json_int_t)r->changed, "foreign",
-                                   (json_int_t)r->foreign, "blocked", hy_json_text(r->blocked)));
+        hy_reply_json(x, json_pack("{s:I, s:I, s:o, s:o}", "changed", (json_int_t)r->changed, "foreign",
+                                   (json_int_t)r->foreign, "blocked", hy_json_text(r->blocked), "missing",
+                                   hy_json_text(missing)));
 }
 
 void hy_api_share_add(struct hy_exchange *x)
@@ -129,12 +132,12 @@ void hy_api_share_add(struct hy_exchange *x)
     rc = open_owner(x, HY_STORE_WRITE, &o, &err);
     if (rc == 0)
         rc = hy_share_add(&o.share, path, with, hy_api_flag(x, "write"), &r, &err);
-    reply_report(x, rc, &r, &err);
+    reply_report(x, rc, &r, NULL, &err);
 }
 
 void hy_api_share_remove(struct hy_exchange *x)
 {
-    hy_cleanup_free char *path = required(x, "path"), *with = path ? required(x, "with") : NULL;
+    hy_cleanup_free char *path = required(x, "path"), *with = path ? required(x, "with") : NULL, *missing = NULL;
     hy_cleanup_share_report struct hy_share_report r = {0};
     cleanup_owner struct owner o = {0};
     struct hy_err err = {0};
@@ -147,7 +150,9 @@ void hy_api_share_remove(struct hy_exchange *x)
         rc = hy_err_set(&err, -ENOENT, "this project shares nothing");
     if (rc == 0)
         rc = hy_share_remove(&o.share, path, with, &r, &err);
-    reply_report(x, rc, &r, &err);
+    if (rc == 0 && r.is_missing && !(missing = hy_share_missing_text(&o.share, path, with)))
+        rc = hy_err_oom(&err);
+    reply_report(x, rc, &r, missing, &err);
 }
 
 /* ---- POST and DELETE /shares/received -------------------------------------------------------------------- */

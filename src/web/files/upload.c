@@ -135,8 +135,10 @@ static int check_target(struct upload *u, struct hy_err *err)
 {
     hy_cleanup_fs_info struct hy_fs_info info = {0};
     hy_cleanup_free char *url = NULL, *parent = hy_place_parent(u->path), *above = NULL;
-    int rc = parent ? hy_place_existing(&u->place, parent, &above, err) : hy_err_oom(err);
+    int rc = hy_place_check_new(u->path, err);
 
+    if (rc == 0)
+        rc = parent ? hy_place_existing(&u->place, parent, &above, err) : hy_err_oom(err);
     if (rc == 0)
         rc = hy_place_entry(&u->place, u->path, &url, err);
     if (rc == 0)
@@ -214,12 +216,29 @@ static int write_piece(struct upload *u, const struct hy_buf *bytes, bool is_new
     return rc == 0 ? closed : rc;
 }
 
+/* Another server of the project may have written to the same part. */
+static int check_part(const char *url, const struct upload *u, struct hy_err *err)
+{
+    hy_cleanup_fs_info struct hy_fs_info info = {0};
+    int rc = hy_fs_stat(url, &info, err);
+
+    if (rc < 0 || info.size == u->size)
+        return rc;
+    if (hy_fs_remove(url, false, err) < 0)
+        return err->code;
+    return hy_err_set(err, -EIO,
+                      "'%s' has received %llu bytes instead of %llu, perhaps by two servers at once; send it again",
+                      u->path, (unsigned long long)info.size, (unsigned long long)u->size);
+}
+
 /* The target is beside the part, in the same open directory. */
 static int finish(struct upload *u, struct hy_err *err)
 {
     hy_cleanup_free char *from = NULL, *directory = NULL, *to = NULL;
     int rc = hy_place_entry(&u->place, u->part, &from, err);
 
+    if (rc == 0)
+        rc = check_part(from, u, err);
     if (rc < 0)
         return rc;
     directory = hy_url_parent(from);
