@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "web/api/util.h"
 #include "web/exchange.h"
 #include "web/server.h"
 #include "web/site.h"
@@ -114,6 +115,21 @@ void hy_connections_close(struct hy_connections *all)
 {
     while (!hy_list_empty(&all->all))
         disconnect(hy_container(all->all.next, struct connection, link));
+}
+
+static bool is_endless(const struct connection *c)
+{
+    return c->x.source && c->x.source->size < 0 && c->x.has_session;
+}
+
+void hy_connections_end_streams(struct hy_web *web)
+{
+    hy_list_each(it, &web->connections.all) {
+        struct connection *c = hy_container(it, struct connection, link);
+
+        if (is_endless(c) && !hy_site_has_session(&c->x.request, web->cookie, &web->sessions))
+            disconnect(c);
+    }
 }
 
 static void on_timeout(uv_timer_t *t)
@@ -270,11 +286,23 @@ static void produce(struct connection *c)
 
 /* ---- handling ---------------------------------------------------------------------------------- */
 
+/* Reads the list of projects for a request that names an unknown one; its file systems may be slow. */
+static bool finds_project(struct hy_exchange *x)
+{
+    struct hy_err err = {0};
+
+    if (!hy_api_project_is_unknown(x) || hy_web_projects_update(x->web, &err) == 0)
+        return true;
+    hy_reply_failure(x, &err);
+    return false;
+}
+
 static void work_in_pool(uv_work_t *w)
 {
     struct connection *c = w->data;
 
-    c->x.route->handle(&c->x);
+    if (finds_project(&c->x) && !c->x.route->is_quick)
+        c->x.route->handle(&c->x);
 }
 
 static void on_worked(uv_work_t *w, int status)
@@ -283,10 +311,13 @@ static void on_worked(uv_work_t *w, int status)
 
     (void)status; /* it was not canceled: nobody does */
     c->is_working = false;
-    if (c->is_closing)
+    if (c->is_closing) {
         free_when_unused(c);
-    else
-        send_reply(c);
+        return;
+    }
+    if (c->x.route->is_quick && !c->x.status)
+        c->x.route->handle(&c->x);
+    send_reply(c);
 }
 
 static void handle_request(struct connection *c)
@@ -294,7 +325,7 @@ static void handle_request(struct connection *c)
     c->state = WORK;
     uv_timer_stop(&c->timer);
     hy_buf_shrink(&c->in); /* a client that is idle or follows a log sends nothing for long */
-    if (c->x.route->is_quick) {
+    if (c->x.route->is_quick && (c->x.route->is_public || !hy_api_project_is_unknown(&c->x))) {
         c->x.route->handle(&c->x);
         send_reply(c);
         return;

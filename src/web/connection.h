@@ -28,5 +28,7 @@ struct hy_connections {
 int hy_connection_new(struct hy_web *web, int fd, bool is_for_apps);
 /* Disconnects all; they are gone when the loop has nothing left to do. */
 void hy_connections_close(struct hy_connections *all);
+/* Cuts events and output that are followed by browsers whose session is over. */
+void hy_connections_end_streams(struct hy_web *web);
 
 #endif

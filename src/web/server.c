@@ -48,22 +48,21 @@ static struct hy_project *find_project(struct hy_projects *all, const char *id)
 static int add_unknown(void *arg, const char *id, const char *path)
 {
     struct hy_projects *all = arg;
-
-    return find_project(all, id) ? 0 : add_project(all, path);
-}
-
-int hy_web_projects_update(struct hy_web *web, struct hy_err *err)
-{
-    struct hy_projects *all = &web->projects;
     int rc;
 
     uv_mutex_lock(&all->mutex);
-    rc = hy_project_each(add_unknown, all, err);
+    rc = find_project(all, id) ? 0 : add_project(all, path);
     uv_mutex_unlock(&all->mutex);
     return rc;
 }
 
-static const struct hy_project *find_known(struct hy_web *web, const char *id)
+/* Not locked meanwhile: one project on a file system that hangs must not stop the requests for others. */
+int hy_web_projects_update(struct hy_web *web, struct hy_err *err)
+{
+    return hy_project_each(add_unknown, &web->projects, err);
+}
+
+const struct hy_project *hy_web_known_project(struct hy_web *web, const char *id)
 {
     const struct hy_project *p;
 
@@ -71,20 +70,6 @@ static const struct hy_project *find_known(struct hy_web *web, const char *id)
     p = find_project(&web->projects, id);
     uv_mutex_unlock(&web->projects.mutex);
     return p;
-}
-
-int hy_web_project(struct hy_web *web, const char *id, const struct hy_project **ret, struct hy_err *err)
-{
-    const struct hy_project *p = find_known(web, id);
-    int rc = p ? 0 : hy_web_projects_update(web, err);
-
-    if (!p && rc == 0)
-        p = find_known(web, id);
-    if (!p && rc == 0)
-        rc = hy_err_set(err, -ENOENT, "there is no project '%s'; GET /api/v1/projects lists them", id);
-    if (rc == 0)
-        *ret = p;
-    return rc;
 }
 
 static int init_projects(struct hy_web *web)

@@ -65,9 +65,10 @@ void hy_web_announce(struct hy_web *web);
 
 /* The following are for handlers, in any thread. */
 
-/* The project with that ID; NULL is the server's own. The result is valid until the server ends. */
-int hy_web_project(struct hy_web *web, const char *id, const struct hy_project **ret, struct hy_err *err);
-/* Reads the list of the user's projects again. */
+/* The project with that ID, if it was read before; NULL is the server's own. The result is valid until the server ends.
+ */
+const struct hy_project *hy_web_known_project(struct hy_web *web, const char *id);
+/* Reads the list of the user's projects again. Not on the loop: it waits for their file systems. */
 int hy_web_projects_update(struct hy_web *web, struct hy_err *err);
 /* A connection to the project's store, to read; -ENOENT when it has none yet. Give it back, or close it after a
  * failure. */

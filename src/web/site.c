@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "web/api/api.h"
 #include "web/apps/apps_port.h"
+#include "web/apps/proxy.h"
 #include "web/assets.h"
 #include "web/certificate.h"
 #include "web/server.h"
@@ -55,7 +56,11 @@ static bool end_session(void *sessions, const char *id)
 static void handle_logout(struct hy_exchange *x)
 {
     (void)hy_http_any_cookie(&x->request, x->web->cookie, end_session, &x->web->sessions);
-    hy_sessions_end_all(&x->web->apps_port.sessions); /* other browsers enter again through the page */
+    hy_connections_end_streams(x->web);
+    /* Apps do not know whose session a browser has: other browsers enter again through the page. */
+    hy_sessions_end_all(&x->web->apps_port.sessions);
+    x->web->apps_port.tickets = (struct hy_tickets){0};
+    hy_proxies_close(&x->web->apps.proxies, NULL);
     hy_reply_bytes(x, 204, NULL, "", 0);
 }
 

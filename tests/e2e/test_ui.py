@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -96,8 +97,14 @@ def test_a_cookie_that_a_script_of_an_app_has_set_does_not_lock_out(inside: Ui) 
     assert inside.request("/api/v1/runs").status == 401  # the session of either has ended
 
 
-def test_a_logout_ends_the_session(inside: Ui) -> None:
-    assert inside.post("/logout").status == 204
+def test_a_logout_ends_the_session_and_its_streams(inside: Ui) -> None:
+    with inside.connect() as s:
+        s.sendall(f"GET /api/v1/events HTTP/1.1\r\nHost: localhost:{inside.port}\r\nCookie: {inside.cookie}\r\n\r\n".encode())
+        stream = s.makefile("rb")
+        assert b" 200 " in stream.readline()
+        assert inside.post("/logout").status == 204
+        for _ in stream:  # until the server disconnects
+            pass
     assert inside.request("/api/v1/runs").status == 401
 
 
@@ -197,9 +204,15 @@ def test_one_server_shows_all_projects_of_its_user(yard: Yard, inside: Ui, tmp_p
     assert inside.get(f"/api/v1/runs?{of_other}")["runs"][0]["name"] == "theirs"
     assert inside.get(f"/api/v1/runs/1/trials/1?{of_other}")["state"] == "done"
     assert inside.request(f"/api/v1/runs/1/trials/1/output/stdout?{of_other}").body == b"hello\n"
-    for wrong in ("0" * 16, "x", "..", ""):
-        reply = inside.request(f"/api/v1/runs?project={wrong}")
-        assert reply.status == 404 and "no project" in reply.json()["error"]
+    for endpoint in ("runs", "apps"):  # in the pool, and on the loop
+        for wrong in ("0" * 16, "x", "..", ""):
+            reply = inside.request(f"/api/v1/{endpoint}?project={wrong}")
+            assert reply.status == 404 and "no project" in reply.json()["error"]
+        assert inside.request(f"/api/v1/{endpoint}?project=%zz").status == 400
+    fresh = Ui(yard)
+    fresh.log_in()
+    assert fresh.get(f"/api/v1/apps?{of_other}")["apps"] == []  # a bookmark: the list was not asked for yet
+    fresh.end()
     shutil.rmtree(other)
     fresh = Ui(yard)
     fresh.log_in()
@@ -334,6 +347,23 @@ def test_a_trial_has_its_attempts_and_reported_values(yard: Yard, inside: Ui) ->
     assert all(a["state"] == "failed" and a["agent"] == "local" and a["ended"] >= a["started"] for a in trial["attempts"])
     assert trial["metrics"]["acc"]["step"] == [1, 2, 1, 2] and trial["metrics"]["acc"]["attempt"] == [1, 1, 2, 2]
     assert trial["metrics"]["acc"]["value"] == [0.5, 0.75, 0.5, 0.75] and trial["metrics"]["loss"]["value"] == [2, 2]
+
+
+def test_a_trial_of_an_imported_run_may_lack_a_directory(yard: Yard, inside: Ui) -> None:
+    """Its store need not have been written by hopyard."""
+    yard.run("run", "--", "true")
+    yard.wait_idle()
+    snapshot = shutil.copy(yard.folder / "runs/1.db", yard.project / "theirs.db")
+    with sqlite3.connect(snapshot) as db:
+        db.execute("UPDATE trials SET dir = NULL")
+    db.close()
+    yard.run("rm", "--force", "1")
+    yard.run("import", str(snapshot))
+    [run] = [r["run"] for r in inside.get("/api/v1/runs")["runs"]]
+    assert inside.get(f"/api/v1/runs/{run}/trials/1")["state"] == "done"
+    assert inside.request(f"/api/v1/runs/{run}/trials/1/output/stdout").status >= 400
+    assert inside.request(f"/api/v1/runs/{run}/trials/1/files").status == 404
+    yard.run("show", str(run))
 
 
 def test_output_is_followed_until_the_trial_is_over(yard: Yard, inside: Ui) -> None:

@@ -2,6 +2,7 @@
 #include "web/api/util.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/text.h"
@@ -14,11 +15,31 @@ void hy_store_use_done(struct hy_store_use *u)
         hy_web_store_back(u->web, u->project, u->store);
 }
 
+bool hy_api_has_parameter(const struct hy_exchange *x, const char *name)
+{
+    const size_t n = strlen(name);
+
+    for (const char *at = x->request.query; *at; at += strcspn(at, "&"), at += *at == '&')
+        if (strncmp(at, name, n) == 0 && (at[n] == '=' || at[n] == '&' || !at[n]))
+            return true;
+    return false;
+}
+
 int hy_api_project(struct hy_exchange *x, const struct hy_project **ret, struct hy_err *err)
 {
     hy_cleanup_free char *id = hy_http_parameter(x->request.query, "project");
 
-    return hy_web_project(x->web, id, ret, err);
+    if (!id && hy_api_has_parameter(x, "project")) /* it must not stand for the server's own */
+        return hy_err_set(err, -EINVAL, "'project' is not a valid parameter");
+    *ret = hy_web_known_project(x->web, id);
+    return *ret ? 0 : hy_err_set(err, -ENOENT, "there is no project '%s'; GET /api/v1/projects lists them", id);
+}
+
+bool hy_api_project_is_unknown(struct hy_exchange *x)
+{
+    hy_cleanup_free char *id = hy_http_parameter(x->request.query, "project");
+
+    return id && !hy_web_known_project(x->web, id);
 }
 
 int hy_store_use_open(struct hy_store_use *u, struct hy_exchange *x, struct hy_err *err)
