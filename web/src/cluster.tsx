@@ -57,7 +57,7 @@ function Meter({ parts, total, text, label }: { parts: Part[]; total: number; te
   );
 }
 
-const percent = (x: number) => `${Math.round(100 * x)} %`;
+const percent = (x: number) => `${Math.round(100 * x)}%`;
 
 function Slots({ agent }: { agent: Agent }) {
   const parts = [

@@ -30,7 +30,7 @@ export function Filters({ run, trials, selection, shown }: Props) {
       />
       {run.metric && (
         <button aria-pressed={best === 10} onClick={() => setParams({ best: best === 10 ? null : "10" })}>
-          Best 10 %
+          Best 10%
         </button>
       )}
       {[...brushes].map(([key, brush]) => (

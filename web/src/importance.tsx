@@ -8,7 +8,7 @@ import { Failure } from "./parts";
 
 const QUIET_MS = 5000; // between two requests
 
-const percent = (share: number) => `${(share * 100).toFixed(1)} %`;
+const percent = (share: number) => `${(share * 100).toFixed(1)}%`;
 
 export function Importance({ run }: { run: string }) {
   const last = useRef(0);
