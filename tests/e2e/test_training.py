@@ -254,8 +254,11 @@ def test_elastic_training_is_done_when_the_remaining_ranks_are(yard: Yard) -> No
 
 
 def test_rank_that_fails_permanently_is_dropped(yard: Yard) -> None:
-    p = yard.run("train", "-np", 2, "--min-np", 1, "--retries", 1, *ranks("mark", "exit:3@1", "join", "wait:rank=1/mark.2", "leave"))
-    assert "rank 1 on" in p.stdout + p.stderr and "it is not restarted" in p.stdout + p.stderr
+    p = yard.start("train", "-np", 2, "--min-np", 1, "--retries", 1, *ranks("exit:3@1", "join", "wait:dropped", "leave"))
+    wait_for(lambda: yard.state() and [a["state"] for a in yard.attempts(1, 2)] == ["failed", "failed"], "rank 1 has failed twice")
+    (yard.logdir() / "dropped").touch()
+    out, err = p.communicate(timeout=60)
+    assert "rank 1 on" in out + err and "it is not restarted" in out + err
     assert yard.state() == "done" and states(yard) == ["done", "failed"]
     assert [t["attempts"] for t in yard.trials()] == [1, 2] and yard.trials()[1]["message"] == "exit status 3"
 
