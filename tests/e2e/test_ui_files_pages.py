@@ -133,7 +133,7 @@ def test_each_kind_of_file_is_previewed(yard: Yard, page: Page) -> None:
     pane = page.get_by_role("complementary")
     for name, text, shot in (("notes.md", "<img src=x onerror", ""), ("table.csv", "row <b>42</b>", "files-table"),
                              ("data.parquet", "2 rows in 1 row group", "files-parquet"), ("train.tfrecord", "7, 8", "files-records"),
-                             ("raw.bin", "It is not text in UTF-8.", ""), ("page.html", "<script>document.title", "")):
+                             ("raw.bin", "The file is not UTF-8 text.", ""), ("page.html", "<script>document.title", "")):
         page.get_by_role("button", name=name, exact=True).click()
         expect(pane).to_contain_text(text)
         assert f"open={name}" in page.url
