@@ -215,7 +215,7 @@ def test_killed_in_the_middle_is_completed_by_list_and_add(users: Users) -> None
     assert json.loads(record.read_text())["shares"][0]["state"] == "granting"
     assert not users.can(BOB, "ls", users.train)  # the way to it is opened last
     listed = users.hopyard(ALICE, "share", "list")
-    assert "completed a change of shares that was interrupted" in listed.stderr and "incomplete" not in listed.stdout
+    assert "completed an interrupted change of shares" in listed.stderr and "incomplete" not in listed.stdout
     assert users.can(BOB, "sh", "-c", f"cat {users.train}/a.csv {many}/0 {many}/19999")
     text = record.read_text().replace('"granted"', '"revoking"')
     record.write_text(text)
