@@ -72,7 +72,7 @@ def test_the_cluster_shows_what_runs_and_what_is_held(yard: Yard, page: Page) ->
     start = page.url
     page.get_by_role("link", name="Cluster").click()
     expect(page).to_have_url(start + "cluster")
-    expect(page.get_by_text("No run goes on, so there are no agents.")).to_be_visible()
+    expect(page.get_by_text("No runs are active, so there are no agents.")).to_be_visible()
     yard.run("run", "--detach", "--name", "busy", "--grid", f"x=1..{CORES + 3}", "--", "sleep", "1000")
     wait_for(lambda: len(yard.processes("^sleep 1000$")) == CORES, "every core has a trial")
     yard.run("run", "--detach", "--name", "second", "--", "sleep", "0.1")
@@ -97,4 +97,4 @@ def test_the_cluster_shows_what_runs_and_what_is_held(yard: Yard, page: Page) ->
     page.goto(start + "cluster")
     yard.run("stop", "1")
     yard.wait_idle()
-    expect(page.get_by_text("No run goes on, so there are no agents.")).to_be_visible()
+    expect(page.get_by_text("No runs are active, so there are no agents.")).to_be_visible()

@@ -252,7 +252,7 @@ def test_trials_side_by_side_mark_what_differs(page: Page, lattice: None) -> Non
     expect(page.get_by_role("columnheader", name="Trial 4")).to_be_visible()
     different = page.locator(".sides tr.differs th").all_inner_texts()
     assert "x" not in different and {"acc", "y", "act"} <= set(different)  # the last parameter changes first
-    page.get_by_label("only what differs").check()
+    page.get_by_label("only differences").check()
     expect(page.get_by_role("rowheader", name="x", exact=True)).to_have_count(0)
     page.get_by_role("button", name="Remove trial 4").click()
     expect(page.get_by_role("columnheader", name="Trial 4")).to_have_count(0)
@@ -272,7 +272,7 @@ def test_contours_and_scatters_are_drawn_for_chosen_hyperparameters(page: Page, 
     canvas = page.get_by_role("img", name="acc over x and y")
     expect(canvas).to_be_visible()
     assert pixels(page, canvas) > 100  # a map, not an empty area
-    page.get_by_label("up").select_option("act")
+    page.get_by_label("y axis").select_option("act")
     expect(page.get_by_role("img", name="acc over x and act")).to_be_visible()
     shoot(page, "run-contour")
     page.get_by_role("tab", name="Overview").click()
@@ -314,7 +314,7 @@ def test_runs_are_compared_by_their_best_and_their_settings(yard: Yard, page: Pa
     expect(page.get_by_role("row", name="Best", exact=False).first).to_contain_text("acc=0.4 in trial 4")
     expect(page.get_by_role("row", name="Space of x")).to_contain_text("1 … 8")
     expect(page.get_by_role("row", name="Command")).to_have_count(0)  # it does not differ
-    page.get_by_label("only what differs").uncheck()
+    page.get_by_label("only differences").uncheck()
     expect(page.get_by_role("row", name="Command")).to_be_visible()
     shoot(page, "compare")
     page.get_by_role("link", name="Run 2 large").click()
