@@ -26,7 +26,7 @@ def server(yard: Yard) -> Iterator[Ui]:
 
 @pytest.fixture
 def page(server: Ui, browser: Browser) -> Iterator[Page]:
-    """The form, logged in. Whatever the browser complains about on our page is a failure."""
+    """The form, logged in. Any error in the browser on our page is a failure."""
     context = browser.new_context(viewport={"width": 1280, "height": 860})
     page = context.new_page()
     complaints: list[str] = []
@@ -49,7 +49,7 @@ def start(page: Page) -> FrameLocator:
     return lab
 
 
-def test_form_has_the_fields_of_each_mode_and_refuses_what_cannot_be(page: Page) -> None:
+def test_form_has_the_fields_of_each_mode_and_refuses_invalid_values(page: Page) -> None:
     expect(page.get_by_role("heading", name="Jupyter")).to_be_visible()
     titles = page.locator(".field label")
     expect(titles).to_have_text(["Engine", "Number of executors", "Max parallel executions", "Executor memory (MB)", "Executor GPUs"])

@@ -34,7 +34,7 @@ def open_run(page: Page, tab: str = "", **params: str) -> None:
 def column(page: Page, title: str) -> list[str]:
     """The texts of a column, of the rows that are in the document."""
     heads = [text.split(" ")[0] for text in page.locator(".rows thead th").all_inner_texts()]
-    n = heads.index(title) + 2  # behind the check boxes
+    n = heads.index(title) + 2  # after the check boxes
     return page.locator(f".rows tbody tr:not(.space) td:nth-child({n})").all_inner_texts()
 
 
@@ -122,7 +122,7 @@ def test_exports_have_all_selected_rows_in_their_order(page: Page, lattice: None
 
 
 def label_trial(page: Page, trial: int, tags: list[str], note: str | None) -> None:
-    """As another window of the page does it."""
+    """As in another window of the page."""
     origin = "/".join(page.url.split("/")[:3])
     reply = page.request.patch(f"{origin}/api/v1/runs/1/trials/{trial}", data={"tags": tags, "note": note}, headers={"origin": origin})
     assert reply.status == 204
@@ -134,7 +134,7 @@ def test_tags_of_trials_are_a_column_that_is_filtered_and_exported(page: Page, l
     expect(page.get_by_role("columnheader", name="Tags")).to_have_count(0)  # there are none yet
     label_trial(page, 2, ["odd", "keep"], "look, here")
     label_trial(page, 5, ["keeper"], None)
-    cell = page.locator(".rows td[title='look, here']")  # it came by itself
+    cell = page.locator(".rows td[title='look, here']")  # without a reload
     expect(cell.locator(".tag")).to_have_text(["odd", "keep"])
     shoot(page, "run-tags")
     page.get_by_label("Filter trials").fill("keep")
@@ -321,7 +321,7 @@ def test_runs_are_compared_by_their_best_and_their_settings(yard: Yard, page: Pa
     expect(page.get_by_role("heading", name="Run 2 large")).to_be_visible()
 
 
-# ---- for everybody -----------------------------------------------------------------------------------------------------------
+# ---- accessibility -----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious_on_any_view(page: Page, lattice: None, scheme: str) -> None:

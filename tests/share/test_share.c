@@ -240,7 +240,7 @@ SHARE_TEST(test_what_must_not_be_shared_is_refused)
     put("churn/Resources/train/sub/run.db", "");
     assert_error(add("Resources", BOB, false), -EPERM, "hopyard's own data");
     assert_int_equal(unlink(at("churn/Resources/train/sub/run.db")), 0);
-    assert_int_equal(add("Resources", BOB, false), 0); /* an upload in progress is not in the way */
+    assert_int_equal(add("Resources", BOB, false), 0); /* an upload in progress does not prevent it */
     assert_int_equal(revoke_share("Resources", BOB), 0);
     assert_int_equal(unlink(at("churn/Resources/train/.hopyard-12.upload")), 0);
     after = all_rights();
@@ -269,7 +269,7 @@ SHARE_TEST(test_a_share_of_a_removed_data_set_can_be_revoked)
     assert_int_equal(rights("churn", false, BOB), -ENOENT);
 }
 
-/* The record of a share in this state, as a process leaves it that was killed. */
+/* Sets the recorded state of a share, as a killed process leaves it. */
 static void set_state(enum hy_share_state state)
 {
     hy_cleanup_shares struct hy_shares list = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Heads of replies from apps: one meaning, or none. */
+/* Heads of replies from apps: unambiguous, or refused. */
 #include "support.h"
 
 #include "web/http.h"
