@@ -79,7 +79,7 @@ build/.installed: $(SOURCES) .venv/.tools web/node_modules/.made
 demo: setup .venv/.learn
 	@rm -rf build/demo && mkdir -p build/demo
 	HOPYARD_PROJECT=build/demo .venv/bin/python examples/digits.py
-	@echo 'To look at the trainings in the browser: .venv/bin/hopyard ui --project build/demo'
+	@echo 'To see the runs in the browser: .venv/bin/hopyard ui --project build/demo'
 
 .venv/.lint: Makefile .venv/.tools
 	.venv/bin/pip install --quiet $(LINT)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The web page: how soon it shows something, and what its server costs.
+"""The web page: its latency, and the cost of its server.
 
     .venv/bin/python bench/ui.py            (make bench-ui; a minute)
 
-A run with 100,000 trials is written into a store. Chromium opens its page, and sorts its table; wrk asks for the list of
-runs; 50 clients follow the output of a trial that prints. Then Optuna Dashboard and MLflow show 10,000 trials, and
-hopyard the same ones: how soon Chromium has the first row of the table, and the memory of the server after that.
+A run with 100,000 trials is written into a store. Chromium opens its page, and sorts its table; wrk requests the list
+of runs; 50 clients follow the output of a trial that prints. Then Optuna Dashboard and MLflow show 10,000 trials, and
+hopyard the same ones: the time until Chromium has the first row of the table, and the server's memory after that.
 """
 
 import argparse
@@ -88,7 +88,7 @@ def make_run(project: str, count: int) -> None:
 
 
 def memory_mb(pid: int) -> float:
-    """Of a process and its descendants: what each has for itself, and its part of what is shared."""
+    """Of a process and its descendants: private memory, and the proportional share of shared memory (PSS)."""
     total = 0
     for one in [pid, *descendants(pid)]:
         with open(f"/proc/{one}/smaps_rollup") as rollup:
@@ -155,7 +155,7 @@ WATCH = """() => {
 def time_to_table(browser: Browser, url: str, row: str, cookie: str = "") -> float:
     """Milliseconds from a request, by a browser that has no cache yet, to the frame after the one with the first row.
 
-    The page itself measures it: Playwright looks for elements only now and then. `row` is an expression of JavaScript.
+    The page itself measures it: Playwright polls for elements too rarely. `row` is an expression of JavaScript.
     """
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     if cookie:
@@ -218,7 +218,7 @@ def requests_per_s(server: Server) -> float:
     done = subprocess.run(["wrk", "-t1", "-c8", "-d5s", "-H", f"Cookie: {server.cookie}", server.address("/api/v1/runs")],
                           capture_output=True, text=True, check=True)
     if "Non-2xx" in done.stdout:
-        sys.exit(f"the server has refused requests:\n{done.stdout}")
+        sys.exit(f"the server refused requests:\n{done.stdout}")
     return float(re.search(r"Requests/sec:\s+([\d.]+)", done.stdout)[1])
 
 
@@ -230,7 +230,7 @@ def follow(server: Server, run: int) -> socket.socket:
 
 
 def await_trial(server: Server, run: int) -> None:
-    """A run that is detached may not have begun its first trial."""
+    """Waits for the first trial: a detached run may not have started it yet."""
     request = urllib.request.Request(server.address(f"/api/v1/runs/{run}/trials/1"), headers={"Cookie": server.cookie})
     deadline = time.monotonic() + PATIENCE_S
     while True:

@@ -55,7 +55,7 @@ struct agent {
     bool is_detached;  /* from the process that started it: it now ends with its companion */
     uv_signal_t term, interrupt;
     uv_timer_t tick;          /* sends printed metrics and samples */
-    int64_t machine_due_ms;   /* when the machine's use is measured next: usage.c */
+    int64_t machine_due_ms;   /* when the machine's usage is measured next: usage.c */
     const char *name;
     char *given_name;         /* by its second or later run; NULL: this is its first */
     int hold_fd;              /* a lock of the run, until its last trial has ended; -1: none */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Samples of what trials and the machine use, for people who look at the run. A trial that ends within its first
+ * Samples of the resources that trials and the machine use, shown on the page. A trial that ends within its first
  * second is never sampled and costs nothing.
  *
- * A report has all points of an attempt, so that the driver need not remember any and the newest report is enough.
- * Reports are sent ever more rarely: there is always one that lacks at most a small part of the attempt's time.
+ * A report has all points of an attempt, so the driver keeps no state: the newest report is enough. The interval
+ * between reports grows with the attempt's time, so the newest report always covers most of it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@
 
 struct sampling {
     struct hy_usage usage;
-    int64_t next_ms, report_ms; /* of the attempt's time: the next point and the next report */
+    int64_t next_ms, report_ms; /* times of the next point and the next report, since the attempt's start */
     bool is_new;
 };
 
@@ -71,7 +71,7 @@ static void send_report(struct trial *t)
 
     s->is_new = false;
     if (!message) {
-        hy_warn_limited("out of memory for a report of what a trial uses");
+        hy_warn_limited("out of memory for a usage report of a trial");
         return;
     }
     hy_usage_fill(&s->usage, message);
@@ -103,7 +103,7 @@ static void sample(struct trial *t, int64_t time_ms)
         return;
     s = sampling_of(t);
     if (!s) {
-        hy_warn_limited("out of memory for samples of what a trial uses");
+        hy_warn_limited("out of memory for usage samples of a trial");
         return;
     }
     p.memory = (int64_t)(now.memory >> 10);
@@ -175,7 +175,7 @@ static void send_machine(struct agent *a)
     hy_agent_send(a, &m);
 }
 
-/* Not on idle GPUs: each measurement is a process. */
+/* Does not measure idle GPUs: each measurement starts a process. */
 static void measure_gpus(struct agent *a)
 {
     const struct trial *t;

@@ -17,7 +17,8 @@ json_t *hy_json_load(const char *text, size_t n, size_t flags, json_error_t *whe
 /* The same for a NUL-terminated text; NULL for NULL. */
 json_t *hy_json_parse(const char *text, size_t flags);
 
-/* json_dumps that fails when out of memory: jansson's ignores a failed allocation, and the text would lack a part. */
+/* json_dumps that fails when out of memory: jansson's ignores a failed allocation, and its result would be incomplete.
+ */
 char *hy_json_dump(const json_t *json, size_t flags);
 
 /* A number, or null for NaN and infinities, which JSON does not have. */

@@ -196,7 +196,7 @@ char *hy_format_duration(int64_t ms, char *out, size_t size)
 char *hy_format_double(double value, char *out, size_t size)
 {
     char text[32];
-    /* Below the normal numbers a value has fewer digits than DBL_DIG. */
+    /* Subnormal numbers have fewer significant digits than DBL_DIG. */
     int digits = isnormal(value) ? DBL_DIG - 1 : 0, is_negative = signbit(value) != 0, exponent;
 
     if (!isfinite(value)) {

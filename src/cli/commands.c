@@ -90,8 +90,8 @@ static const struct hy_option logs_options[] = {
 static const struct hy_option tensorboard_options[] = {
     {.name = "port", .value = "N", .help = "port to listen on (default: any free port)"},
     {.name = "owner", .value = "PID", .help = "exit when this process exits"},
-    {.name = "sock", .value = "PATH", .help = "listen on a unix socket, for `hopyard ui`; RUN may be several"},
-    {.name = "prefix", .value = "PATH", .help = "with --sock: the path below which it is shown"},
+    {.name = "sock", .value = "PATH", .help = "listen on a Unix socket, for `hopyard ui`; accepts several RUNs"},
+    {.name = "prefix", .value = "PATH", .help = "with --sock: the path at which it is served"},
     {0},
 };
 
@@ -99,8 +99,8 @@ static const struct hy_option ui_options[] = {
     {.name = "port", .value = "N", .help = "port to listen on (default: 4677, or any free port if that is in use)"},
     {.name = "apps-port",
      .value = "N",
-     .help = "port for TensorBoard and Jupyter (default: the one behind --port, or any free port)"},
-    {.name = "apps-url", .value = "URL", .help = "the URL under which a proxy shows that port"},
+     .help = "port for TensorBoard and Jupyter (default: the one after --port, or any free port)"},
+    {.name = "apps-url", .value = "URL", .help = "the URL at which a proxy serves that port"},
     {.name = "allow-host",
      .value = "HOST[:PORT]",
      .many = true,
@@ -108,13 +108,13 @@ static const struct hy_option ui_options[] = {
     {.name = "listen",
      .value = "ADDRESS",
      .help = "listen on this address instead of 127.0.0.1; requires --tls-cert or --without-tls"},
-    {.name = "tls-cert", .value = "FILE", .help = "speak HTTPS with this certificate (PEM, the chain behind it)"},
+    {.name = "tls-cert", .value = "FILE", .help = "serve HTTPS with this certificate (PEM, followed by its chain)"},
     {.name = "tls-key", .value = "FILE", .help = "its private key (PEM)"},
     {.name = "without-tls",
-     .help = "allow plain HTTP there, although others on the network can read what is sent, logins included"},
+     .help = "allow plain HTTP there, although others on the network can read all traffic, logins included"},
     {.name = "base-url",
      .value = "URL",
-     .help = "where a proxy shows the page: /user/ada/hopyard, or https://hub.example/ada"},
+     .help = "where a proxy serves the page: /user/ada/hopyard, or https://hub.example/ada"},
     {.name = "no-browser", .help = "do not open a browser"},
     {0},
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `notebook`: JupyterLab for a project. Checks the options, puts them into the
- * environment, from which the kernels read them, and becomes the Python program
+ * environment, from which the kernels read them, and executes the Python program
  * that runs the server (hopyard._jupyter).
  */
 #include <errno.h>
@@ -132,8 +132,8 @@ static int set_runtime_dir(struct hy_err *err)
 
 /* ---- the program ------------------------------------------------------------------------------- */
 
-/* The Python environment that this program is installed in: bin/python3 beside bin/hopyard. */
-static char *python_beside(void)
+/* The Python of the environment in which this program is installed: bin/python3 next to bin/hopyard. */
+static char *adjacent_python(void)
 {
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -156,7 +156,7 @@ static int find_python(char **ret, struct hy_err *err)
     const char *chosen = getenv("HOPYARD_PYTHON");
     int rc;
 
-    if (!chosen && (*ret = python_beside()))
+    if (!chosen && (*ret = adjacent_python()))
         return 0;
     rc = hy_find_program(chosen ? chosen : "python3", "/", getenv("PATH"), ret, err);
     return rc < 0 ? hy_err_wrap(err, "JupyterLab needs a Python with hopyard; set $HOPYARD_PYTHON to its path") : 0;
@@ -178,7 +178,7 @@ static int find_project(const struct hy_args *args, char **ret, struct hy_err *e
     return 0;
 }
 
-static bool wants_browser(const struct hy_args *args)
+static bool opens_browser(const struct hy_args *args)
 {
     return !hy_args_has(args, "no-browser") && !hy_args_has(args, "sock") &&
            (getenv("DISPLAY") || getenv("WAYLAND_DISPLAY"));
@@ -197,7 +197,7 @@ static int execute(const struct hy_args *args, size_t mode, struct hy_err *err)
         return rc;
     /* -P: not from the current directory */
     execl(python, python, "-P", "-m", "hopyard._jupyter", project, mode_names[mode], port ? port : "",
-          wants_browser(args) ? "1" : "0", sock, prefix, NULL);
+          opens_browser(args) ? "1" : "0", sock, prefix, NULL);
     return hy_err_sys(err, -errno, "cannot run %s", python);
 }
 

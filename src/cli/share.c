@@ -42,7 +42,7 @@ static char *find_url(const struct hy_args *args, struct hy_err *err)
     return url ? url : project;
 }
 
-/* For a project without a store with HY_STORE_READ, p->store is NULL: it shares nothing. */
+/* With HY_STORE_READ and without a store, p->store is NULL: the project shares nothing. */
 static int open_project(const struct hy_args *args, enum hy_store_mode mode, struct project *p, struct hy_err *err)
 {
     int rc = (p->url = find_url(args, err)) ? hy_project_store(args, mode, &p->store, err) : err->code;
@@ -225,7 +225,7 @@ static int share_remove(const struct hy_args *args)
 
     if (rc == 0 && !with && !strstr(word, "::"))
         rc = hy_err_set(&err, -EINVAL,
-                        "--with is missing: the user from whom to take '%s' back (a share that you have accepted has a "
+                        "--with is missing: the user whose access to '%s' is revoked (shares of other users have a "
                         "name such as PROJECT::DATASET)",
                         word);
     if (rc == 0 && with)
@@ -233,7 +233,7 @@ static int share_remove(const struct hy_args *args)
     else if (rc == 0) {
         rc = hy_share_forget(p.url, strncmp(word, "Shared/", 7) == 0 ? word + 7 : word, &err);
         begin_output(&out);
-        hy_out_str(&out, "Removed from this project. Its owner may still let you use the data.\n");
+        hy_out_str(&out, "Removed from this project. You may still have access to the data.\n");
         rc = rc < 0 ? rc : print(&out);
     }
     return rc < 0 ? hy_cmd_failed(args, &err) : rc;
@@ -296,7 +296,7 @@ static int add_received(void *arg, const struct hy_share_entry *e, const char *w
 
 static const char *state_text(enum hy_share_state state)
 {
-    return state == HY_SHARE_GRANTED ? "" : state == HY_SHARE_GRANTING ? "incomplete" : "being taken back";
+    return state == HY_SHARE_GRANTED ? "" : state == HY_SHARE_GRANTING ? "incomplete" : "being revoked";
 }
 
 static void add_given(struct hy_text_table *g, const struct hy_share *s, int64_t now)
@@ -376,14 +376,15 @@ static int list_json(const struct project *p, struct listing *l, struct hy_out *
     return 0;
 }
 
-/* Completes what was interrupted, and says so; what cannot be completed is listed as such. */
+/* Completes interrupted changes, and prints a note about it. A share that cannot be completed is listed as incomplete.
+ */
 static int load_given(const struct project *p, struct hy_shares *ret, struct hy_err *err)
 {
     struct hy_err why = {0};
     int rc = hy_share_repair(&p->share, &why);
 
     if (rc > 0)
-        hy_print_note("completed a change of shares that was interrupted");
+        hy_print_note("completed an interrupted change of shares");
     else if (rc < 0)
         hy_print_note(why.text);
     return hy_share_list(&p->share, ret, err);
@@ -406,7 +407,7 @@ static int share_list(const struct hy_args *args)
     return rc < 0 ? hy_cmd_failed(args, &err) : print(&out);
 }
 
-/* ---- the table ----------------------------------------------------------------------------------------------- */
+/* ---- commands ------------------------------------------------------------------------------------------------ */
 
 static const struct hy_option add_options[] = {
     {.name = "with", .value = "USER", .help = "the user, or the directory or URL of a project of that user"},
@@ -416,7 +417,7 @@ static const struct hy_option add_options[] = {
 };
 
 static const struct hy_option remove_options[] = {
-    {.name = "with", .value = "USER", .help = "the user from whom to take the data set back"},
+    {.name = "with", .value = "USER", .help = "the user whose access is revoked"},
     {0},
 };
 
@@ -443,8 +444,8 @@ static const struct hy_command commands[] = {
      .run = share_add,
      .summary = "let another user read, or also write, a directory of the project",
      .about = "The user gets permissions (ACLs) for everything in the directory, also for files\n"
-              "that are created later. The directories from the project down to it let the user\n"
-              "pass, but not list them. A second `add` changes --write.",
+              "that are created later. The user can pass through the directories from the\n"
+              "project down to it, but not list them. A second `add` changes --write.",
      .examples = "hopyard share add Resources/train --with bob\n"
                  "hopyard share add Resources/train --with ../churn --write"},
     {.name = "share accept",
@@ -472,8 +473,8 @@ static const struct hy_command commands[] = {
      .min_words = 1,
      .max_words = 1,
      .run = share_remove,
-     .summary = "take a directory back from a user, or remove Shared/NAME from the project",
-     .about = "Takes back only the permissions that the share has added.",
+     .summary = "revoke a user's access, or remove Shared/NAME from the project",
+     .about = "Revokes only the permissions that the share has added.",
      .examples = "hopyard share remove Resources/train --with bob\nhopyard share remove fraud::train"},
     {0},
 };
@@ -484,7 +485,7 @@ static const struct hy_command share = {
     .summary = "data sets shared between projects",
     .about = "The owner shares a directory of its project with a user (add), who makes it\n"
              "available in a project under the name Shared/OWNER::NAME (accept). The owner can\n"
-             "take it back (remove).\n"
+             "revoke it (remove).\n"
              "\n"
              "Exit status: 0 success, 1 an operation failed, 2 invalid usage.",
     .examples = "hopyard share add Resources/train --with bob\n"

@@ -13,7 +13,7 @@
 #include "cli/tensorboard_viewer.h"
 
 /* TensorBoard's own server listens on TCP only, and its data server (load_fast) on a TCP port that any local user can
- * read; launch() registers nothing in the world's /tmp. */
+ * read; launch() would register the server in /tmp, which all users can read. */
 static const char launcher[] = "import os, signal, socketserver, sys\n"
                                "from tensorboard import default, program\n"
                                "from werkzeug import serving\n"
@@ -83,7 +83,7 @@ static int exec_app(const struct hy_args *args, const char *program, const char 
                           prefix ? prefix : "",
                           NULL};
 
-    hy_tensorboard_be_nice(STDERR_FILENO);
+    hy_tensorboard_lower_priority(STDERR_FILENO);
     /* TensorFlow reserves GPUs when it is imported; 'python -c' would import modules from the current directory. */
     if (setenv("CUDA_VISIBLE_DEVICES", "", 1) == 0 && chdir("/") == 0)
         execv(program, (char *const *)(uintptr_t)argv);

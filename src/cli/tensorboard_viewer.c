@@ -150,8 +150,8 @@ static const char *python_of(const struct hy_tensorboard_target *t)
     return spec && spec->function.len && spec->n_argv && is_ours(t->store) ? spec->argv[0] : NULL;
 }
 
-/* pip puts the script "tensorboard" beside the Python that runs it. */
-static int python_beside(struct hy_tensorboard_viewer *v)
+/* pip installs the script "tensorboard" next to the Python that runs it. */
+static int adjacent_python(struct hy_tensorboard_viewer *v)
 {
     char *slash = strrchr(v->program, '/');
     char *python = hy_asprintf("%.*s/python3", slash ? (int)(slash - v->program) : 0, v->program);
@@ -183,7 +183,7 @@ int hy_tensorboard_viewer(const struct hy_tensorboard_target *t, bool needs_pyth
         return rc < 0 ? hy_err_wrap(err, "$HOPYARD_PYTHON") : 0;
     }
     if (hy_find_program("tensorboard", here, path, &ret->program, &ignored) == 0) {
-        ret->is_python = needs_python && python_beside(ret) == 0;
+        ret->is_python = needs_python && adjacent_python(ret) == 0;
         if (ret->is_python || !needs_python)
             return 0;
         free(hy_take(ret->program));
@@ -202,14 +202,14 @@ static int not_installed(const struct hy_tensorboard_viewer *v, struct hy_err *e
                       v->program);
 }
 
-void hy_tensorboard_be_nice(int chatter)
+void hy_tensorboard_lower_priority(int output_fd)
 {
     errno = 0;
     if (nice(NICENESS) == -1 && errno)
-        dprintf(chatter, "cannot lower the priority: %s\n", strerror(errno));
+        dprintf(output_fd, "cannot lower the priority: %s\n", strerror(errno));
 }
 
-void hy_tensorboard_exec(pid_t parent, int chatter, char *const *argv)
+void hy_tensorboard_exec(pid_t parent, int output_fd, char *const *argv)
 {
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
@@ -217,11 +217,11 @@ void hy_tensorboard_exec(pid_t parent, int chatter, char *const *argv)
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
         _exit(127);
     setpgid(0, 0); /* Ctrl-C must reach only the parent; the group is killed with the child */
-    hy_tensorboard_be_nice(chatter);
+    hy_tensorboard_lower_priority(output_fd);
     /* 'python -m' would import modules from the user's current directory. */
-    if (chdir("/") == 0 && dup2(null, 0) >= 0 && dup2(chatter, 1) >= 0 && dup2(chatter, 2) >= 0)
+    if (chdir("/") == 0 && dup2(null, 0) >= 0 && dup2(output_fd, 1) >= 0 && dup2(output_fd, 2) >= 0)
         execv(argv[0], argv);
-    dprintf(chatter, "cannot run %s: %s\n", argv[0], strerror(errno));
+    dprintf(output_fd, "cannot run %s: %s\n", argv[0], strerror(errno));
     _exit(127);
 }
 

@@ -24,12 +24,12 @@ struct hy_tensorboard_viewer {
 
 int hy_tensorboard_viewer(const struct hy_tensorboard_target *t, bool needs_python, struct hy_tensorboard_viewer *ret,
                           struct hy_err *err);
-/* Checks for the module first, so that no address is printed in vain. */
+/* Checks for the module before an address is printed. */
 int hy_tensorboard_check(const struct hy_tensorboard_viewer *v, struct hy_err *err);
-/* In a child: executes it, or prints an error to `chatter`, which becomes its output. */
-void hy_tensorboard_exec(pid_t parent, int chatter, char *const *argv);
-/* Its low priority. */
-void hy_tensorboard_be_nice(int chatter);
+/* In a child: executes it, with `output_fd` as its output, or prints an error there. */
+void hy_tensorboard_exec(pid_t parent, int output_fd, char *const *argv);
+/* Sets its low priority; errors are printed to `output_fd`. */
+void hy_tensorboard_lower_priority(int output_fd);
 
 /* With --sock: TensorBoard in place of this process, on a unix socket (web/apps/apps.h). Returns the exit status. */
 int hy_tensorboard_app(const struct hy_args *args);

@@ -23,13 +23,13 @@
 
 extern char **environ;
 
-struct opening {
+struct announcement {
     bool browser; /* to be opened with the first address */
     bool was_announced;
-    char *page; /* the file that leads the browser to the login; or NULL */
+    char *page; /* the file that redirects the browser to the login; or NULL */
 };
 
-static void remove_page(struct opening *o)
+static void remove_page(struct announcement *o)
 {
     if (o->page)
         unlink(o->page);
@@ -56,9 +56,9 @@ static char *write_page(const char *url)
     return hy_take(path);
 }
 
-/* A desktop's program for addresses. If it fails, the user has the address that is printed. The shell exits at once,
- * so that the program is not a child of the server. */
-static void open_browser(struct opening *o, const char *url)
+/* Opens the URL with the desktop's default program. If it fails, the user has the address that is printed. The shell
+ * exits at once, so that the program is not a child of the server. */
+static void open_browser(struct announcement *o, const char *url)
 {
     char *argv[] = {(char *)"sh", (char *)"-c", (char *)"xdg-open \"$1\" >/dev/null 2>&1 </dev/null &",
                     (char *)"sh", NULL,         NULL};
@@ -74,7 +74,7 @@ static void open_browser(struct opening *o, const char *url)
 
 static void announce(void *arg, const char *url, const char *listens)
 {
-    struct opening *o = arg;
+    struct announcement *o = arg;
 
     remove_page(o); /* its login is used */
     if (o->was_announced)
@@ -149,7 +149,7 @@ static bool is_loopback(const char *address)
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 || strcmp(address, "localhost") == 0;
 }
 
-/* Whoever reads a login on the network can run programs as this user. */
+/* Anyone who can read a login on the network can run programs as this user. */
 static int parse_listen(const struct hy_args *args, const char **ret, struct hy_err *err)
 {
     const char *address = hy_args_get(args, "listen");
@@ -169,7 +169,7 @@ static int serve(const struct hy_args *args, struct hy_err *err)
 {
     const char *hosts[ALLOWED_HOSTS_MAX + 1] = {NULL};
     hy_cleanup_free char *project = hy_project(args, err);
-    struct opening o = {.browser = !hy_args_has(args, "no-browser")};
+    struct announcement o = {.browser = !hy_args_has(args, "no-browser")};
     struct hy_web_settings settings = {.project = project,
                                        .address = "127.0.0.1",
                                        .port = DEFAULT_PORT,

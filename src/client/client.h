@@ -60,7 +60,7 @@ int hy_driver_resume(const char *project, int64_t run, const char *address, stru
 
 /* Connects to the run's driver. An fd, or -Exxx with a message. */
 int hy_client_connect(struct hy_store *s, int64_t run, struct hy_err *err);
-/* The same, but not for longer than that: a driver that does not run may have too many connections to accept. */
+/* The same, but not for longer than that: a driver that is stopped (SIGSTOP) may have a full backlog of connections. */
 int hy_client_connect_within(struct hy_store *s, int64_t run, int timeout_ms, struct hy_err *err);
 /* 0 or -Exxx. */
 int hy_client_ask_status(int fd);

@@ -213,7 +213,7 @@ static char *parse_status(const char *text)
     return hy_asprintf("%.*s%s", n, commit, is_dirty ? "-dirty" : "");
 }
 
-/* To start git only to learn that there is no repository takes milliseconds. */
+/* Avoids starting git, which takes milliseconds, where there is no repository. */
 static bool may_have_repository(const char *cwd)
 {
     hy_cleanup_free char *path = hy_asprintf("%s/.git", cwd);

@@ -133,7 +133,7 @@ int hy_logdir_remove(const struct hy_logdir *d)
 
 /* ---- runs ----------------------------------------------------------------------------------- */
 
-/* A failure is in `err` only: the run is removed all the same. */
+/* A failure is only reported in `err`: the run is removed anyway. */
 static void remove_logs(const char *project, const char *logdir, struct hy_err *err)
 {
     hy_cleanup_logdir struct hy_logdir dir = HY_LOGDIR_NONE;

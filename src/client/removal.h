@@ -10,7 +10,7 @@
 #include "client/runs.h"
 
 /* The log directory of a run, PROJECT/Logs/TensorFlow/APP/RUN. Each component is opened, so that the directory that
- * was checked is the one that is removed, even if a path changes meanwhile. */
+ * was checked is the one that is removed, even if a path changes in the meantime. */
 struct hy_logdir {
     int logs, app, run;
     char *path; /* contains the names below */

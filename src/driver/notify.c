@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The command that is run when the run has ended (--notify), for people who do not look: it sends a mail or calls a
- * webhook. It runs in the user's environment, with the run in HOPYARD_… variables. The end of the run is committed
- * before, and does not depend on it: a failure is logged.
+ * The command that is run when the run has ended (--notify), for example to send a mail or call a webhook. It runs in
+ * the user's environment, with the run in HOPYARD_… variables. The end of the run is committed before, and does not
+ * depend on it: a failure is only logged.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,9 +23,9 @@ static void on_done(void *arg, int status, const char *output)
 
     d->end.notifier = NULL;
     if (status == -ETIMEDOUT)
-        hy_warn("the command of --notify was killed after %d s", NOTIFY_MS / 1000);
+        hy_warn("the --notify command was killed after %d s", NOTIFY_MS / 1000);
     else if (status != 0)
-        hy_warn("the command of --notify failed with status %d: %s", status, output);
+        hy_warn("the --notify command failed with status %d: %s", status, output);
 }
 
 static int add(struct hy_string_list *env, const char *name, const char *value)
@@ -70,7 +70,7 @@ void hy_notify_begin(struct driver *d)
         rc = hy_helper_start(&d->loop, &spec, on_done, d, &d->end.notifier, &err);
     }
     if (rc < 0)
-        hy_warn("cannot run the command of --notify: %s", err.text[0] ? err.text : strerror(-rc));
+        hy_warn("cannot run the --notify command: %s", err.text[0] ? err.text : strerror(-rc));
 }
 
 bool hy_notify_is_over(const struct driver *d)

@@ -178,7 +178,7 @@ struct trial {
     uint32_t attempt;
     uint32_t charged[HY_CHARGES]; /* attempts, by what they count as */
     char *waits_for;              /* at its agent; NULL: nothing */
-    uint64_t gpu_mask;            /* of its agent's GPUs: those of its lease, once its agent has reported them */
+    uint64_t gpu_mask;            /* the GPUs of its lease, once its agent has reported them */
     uint64_t memory;              /* bytes that it used when it was last sampled */
     struct agent *agent;
     struct hy_list on_agent, waiting;
@@ -240,7 +240,7 @@ struct run_end {
     char *message;
     int64_t stop_by;  /* trials that have not ended by then are abandoned */
     int64_t leave_by; /* agents that have not left by then are abandoned */
-    struct hy_helper *notifier; /* notify.c; NULL: it has ended, or there is none */
+    struct hy_helper *notifier; /* notify.c; NULL: it has ended, or was not started */
 };
 
 /* driver.c: the run's notes. */
@@ -411,7 +411,7 @@ int64_t hy_run_total(const struct driver *d);
 /* ---- store_commit.c ---- */
 /* Checks the result of a call that records a change. 0, or the run has been interrupted. */
 int hy_run_check_recorded(struct driver *d, int rc);
-/* notify.c: the command of --notify. */
+/* notify.c: the --notify command. */
 void hy_notify_begin(struct driver *d);
 bool hy_notify_is_over(const struct driver *d);
 

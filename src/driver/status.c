@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of agents and of the queue, for a client that asks: bounded, and made only then. */
+/* The state of agents and of the queue: bounded, and computed only when a client requests it. */
 #include <string.h>
 
 #include "base/log.h"
@@ -21,7 +21,7 @@ void hy_status_agent_usage(struct agent *a, const Hy__Control *m)
     Hy__Control *copy = hy_control_copy(m);
 
     if (!copy) {
-        hy_warn_limited("out of memory for the use of an agent's machine agent=%s", a->name);
+        hy_warn_limited("out of memory for the usage of an agent's machine agent=%s", a->name);
         return;
     }
     hy__control__free_unpacked(a->usage, NULL);
@@ -40,7 +40,7 @@ static void count_trial(Hy__AgentStatus *s, const struct trial *t)
     }
 }
 
-/* Its texts are borrowed. */
+/* Its strings are borrowed. */
 static void fill_agent(Hy__AgentStatus *s, const struct agent *a, uint32_t gpu_trials[HY_AGENT_GPUS_MAX])
 {
     hy__agent_status__init(s);
@@ -57,7 +57,7 @@ static void fill_agent(Hy__AgentStatus *s, const struct agent *a, uint32_t gpu_t
         count_trial(s, hy_container(it, struct trial, on_agent));
 }
 
-/* Trials that have not started or wait for a retry: those that were asked for, and those that the search still has. */
+/* Trials that have not started or wait for a retry: those requested from the search, and those it still has. */
 static uint64_t count_queued(const struct driver *d, uint64_t running)
 {
     uint64_t open = d->trials.map.count, over = d->trials.done + d->trials.failed + d->trials.stopped;

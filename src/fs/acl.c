@@ -3,8 +3,8 @@
  * Access control lists: changes of a list, and walks by URL.
  *
  * The mask limits all named entries and the group's. To give one user more than
- * the mask allows it must grow, and what it has hidden so far would come into
- * effect: so the other entries are cut to their effective rights first.
+ * the mask allows, it must grow, and rights that it has masked so far would become
+ * effective: so the other entries are reduced to their effective rights first.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -131,7 +131,7 @@ static int make_default(struct hy_fs_acl *acl)
     return rc;
 }
 
-/* Allows `perm` to named entries. */
+/* Widens the mask so that it allows `perm`. */
 static int widen_mask(struct hy_fs_acl *acl, bool is_default, unsigned perm)
 {
     struct hy_fs_acl_entry *mask = find(acl, HY_FS_ACL_MASK, is_default, NULL);
@@ -148,7 +148,8 @@ static int widen_mask(struct hy_fs_acl *acl, bool is_default, unsigned perm)
     return 0;
 }
 
-/* After an entry has lost rights: the mask allows no more than some entry has, and is gone with the last named one. */
+/* After an entry has lost rights: the mask is reduced to the rights that entries have, and removed with the last named
+ * entry. */
 static void narrow_mask(struct hy_fs_acl *acl, bool is_default)
 {
     struct hy_fs_acl_entry *mask = find(acl, HY_FS_ACL_MASK, is_default, NULL);

@@ -51,7 +51,7 @@ void hy_fs_confined_dir_done(struct hy_fs_confined_dir *d)
 
 /* ---- directories ----------------------------------------------------------------------- */
 
-/* The length of the shortest part of `path` that is not a directory. */
+/* The length of the shortest prefix of `path` that is not a directory. */
 static size_t offending_length(const struct hy_fs_confined_dir *d, const char *path)
 {
     hy_cleanup_free char *part = hy_strdup(path);
@@ -138,7 +138,7 @@ int hy_fs_confined_dir_existing(struct hy_fs_confined_dir *d, const char *path, 
     if (rc < 0 || d->top < 0 || !*path)
         return rc;
     if (!is_readable_kind(d->last))
-        return hy_err_set(err, -EPERM, "%s/%s is neither a file nor a directory, and is not opened", d->url, path);
+        return hy_err_set(err, -EPERM, "%s/%s is neither a file nor a directory", d->url, path);
     *ret_url = descriptor_path(d);
     return *ret_url ? 0 : hy_err_oom(err);
 }

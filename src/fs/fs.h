@@ -44,7 +44,7 @@ char *hy_fs_join(const char *url, const char *name);
 /* The path of a local URL, without trailing slashes: "link/" would name the target of the link. */
 int hy_fs_local_path(const char *url, char **ret, struct hy_err *err);
 
-/* Opens a local path with O_PATH, name by name. Follows no link: -ELOOP. */
+/* Opens a local path with O_PATH, component by component. Follows no link: -ELOOP. */
 int hy_fs_open_exact(const char *path);
 
 /* ---- files and directories ----------------------------------------------------------- */
@@ -128,7 +128,7 @@ void hy_fs_acl_done(struct hy_fs_acl *acl);
 /* Symbolic links are not followed, anywhere in a local path (-ELOOP). -ENOTSUP: the file system has no ACLs. */
 int hy_fs_acl_get(const char *url, struct hy_fs_acl *ret, struct hy_err *err);
 int hy_fs_acl_set(const char *url, const struct hy_fs_acl *acl, struct hy_err *err);
-/* What entries for this user are named in the lists of the file system of `url`. Free it. -EINVAL: unknown user. */
+/* The name of this user in entries of ACLs on the file system of `url`. Free it. -EINVAL: unknown user. */
 int hy_fs_acl_user_name(const char *url, const char *user, char **ret, struct hy_err *err);
 /* The names of the user's groups in lists; none where they are unknown, as on HDFS. */
 struct hy_string_list;
@@ -142,7 +142,7 @@ struct hy_fs_acl_node {
     const char *path; /* relative to the top, which is "" */
     bool is_dir;
     bool is_executable; /* by its owner */
-    bool is_foreign;    /* not of the top's owner, who may not change its list */
+    bool is_foreign;    /* it does not belong to the owner of the top, who may not change its list */
     struct hy_fs_acl acl;
 };
 /* 0, 1 to write node->acl back, or -Exxx, which ends the walk. */
@@ -156,7 +156,7 @@ int hy_fs_acl_user(const struct hy_fs_acl *acl, bool is_default, const char *nam
 /* The rights of a user of these groups without an entry of its own: those of its groups, or of others. */
 unsigned hy_fs_acl_others(const struct hy_fs_acl *acl, const struct hy_string_list *groups);
 /* Sets the user's entry to `perm`, or removes it (-1). A directory without default entries gets those of its mode, too.
- * 1: changed, 0: it was so already, or -ENOMEM, -E2BIG. */
+ * 1: changed, 0: unchanged, or -ENOMEM, -E2BIG. */
 int hy_fs_acl_set_user(struct hy_fs_acl *acl, bool is_default, const char *name, int perm);
 bool hy_fs_acl_has_default(const struct hy_fs_acl *acl);
 void hy_fs_acl_drop_default(struct hy_fs_acl *acl);
@@ -250,7 +250,7 @@ bool hy_fs_glob_matches(const char *pattern, const char *name);
 
 /*
  * Paths in a directory cannot leave it: in a local directory no link below it is
- * followed, not even one that another process creates meanwhile. Each directory on
+ * followed, not even one that another process creates in the meantime. Each directory on
  * the way is opened relative to its parent, and files are named by a descriptor,
  * "/proc/self/fd/N/NAME". Other file systems use plain URLs. -EINVAL for paths that
  * are absolute or contain empty parts, "." or "..".
@@ -276,7 +276,7 @@ int hy_fs_confined_dir_entry(struct hy_fs_confined_dir *d, const char *path, cha
 /* The same for an existing file or directory, to read it. -EPERM when it is a link, a FIFO, a socket or a device. */
 int hy_fs_confined_dir_existing(struct hy_fs_confined_dir *d, const char *path, char **ret_url, struct hy_err *err);
 
-/* Replaces the descriptor path in an error message by the path that the user knows. */
+/* Replaces the descriptor path in an error message by the user's path. */
 void hy_fs_confined_dir_explain(const struct hy_fs_confined_dir *d, struct hy_err *err);
 
 /* ---- mirrors: a remote directory that follows a local one ------------------------------ */

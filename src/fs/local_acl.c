@@ -34,7 +34,7 @@ static int failed(struct hy_err *err, int code, const char *doing, const char *p
     if (code == -ENOENT)
         return hy_err_set(err, code, "%s does not exist", path);
     if (code == -ELOOP)
-        return hy_err_set(err, code, "%s is a symbolic link, or one leads to it; use its real path", path);
+        return hy_err_set(err, code, "%s, or a directory above it, is a symbolic link; use its real path", path);
     return hy_err_sys(err, code, "cannot %s the permissions of %s", doing, path);
 }
 
@@ -109,7 +109,7 @@ static int remove_default(int fd)
     return HY_SYS(removexattr(path_of(fd).text, DEFAULT)) < 0 && errno != ENODATA ? -errno : 0;
 }
 
-/* The default list first: what is created meanwhile has it, or is found by a walk. */
+/* The default list first: files created in the meantime inherit it, or are found by a walk. */
 static int set(int fd, bool is_dir, const struct hy_fs_acl *acl)
 {
     int rc = 0;
@@ -260,7 +260,7 @@ static int visit_directory(struct tree *t, int fd, bool is_foreign, int depth, s
     if (depth > DEPTH_MAX)
         return hy_err_set(err, -ENAMETOOLONG, "directories are nested more than %d levels deep below %s", DEPTH_MAX,
                           t->url);
-    if (readable < 0 && errno == EACCES && is_foreign) /* another user's: its contents are, too */
+    if (readable < 0 && errno == EACCES && is_foreign) /* another user's directory: its contents are skipped, too */
         return 0;
     d = readable < 0 ? NULL : fdopendir(readable);
     if (!d)

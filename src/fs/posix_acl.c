@@ -27,7 +27,7 @@ static const struct tag {
 
 /* ---- parse ----------------------------------------------------------------------------- */
 
-/* The place of a tag in the order of entries; -1: unknown. */
+/* The position of a tag in the order of entries; -1: unknown. */
 static int rank_of_tag(unsigned tag)
 {
     for (size_t i = 0; i < HY_COUNT(tags); i++)
@@ -74,7 +74,7 @@ int hy_posix_acl_parse(const uint8_t *bytes, size_t n, bool is_default, struct h
 
     if (n < HEADER_SIZE || hy_get_le(bytes, 4) != VERSION || (n - HEADER_SIZE) % ENTRY_SIZE != 0)
         return -EPROTO;
-    if (n == HEADER_SIZE && is_default) /* an empty default list is none */
+    if (n == HEADER_SIZE && is_default) /* an empty default list counts as no list */
         return 0;
     for (size_t at = HEADER_SIZE; at < n && rc == 0; at += ENTRY_SIZE)
         rc = parse_entry(bytes + at, is_default, &rank, acl);

@@ -21,7 +21,7 @@ struct hy_fs_acl;
 
 #define HY_POSIX_ACL_BYTES_MAX 65536u /* of an attribute */
 
-/* Appends the entries to `acl`. -EPROTO when no kernel sends this, -E2BIG, or -ENOMEM; then some may be added. */
+/* Appends the entries to `acl`. -EPROTO: invalid, -E2BIG, or -ENOMEM; after an error, some may have been added. */
 int hy_posix_acl_parse(const uint8_t *bytes, size_t n, bool is_default, struct hy_fs_acl *acl);
 /* Appends the entries with this `is_default` in their order. -EINVAL when a name is not a number. */
 int hy_posix_acl_format(const struct hy_fs_acl *acl, bool is_default, struct hy_buf *b);

@@ -151,8 +151,7 @@ static void on_measured(void *arg, int status, const char *said)
     if (status == 0)
         parse_use(said, g->devices, g->count);
     else
-        hy_warn_limited("the use of GPUs cannot be measured status=%d output=\"%.*s\"", status,
-                        (int)strcspn(said, "\n"), said);
+        hy_warn_limited("cannot measure GPU usage status=%d output=\"%.*s\"", status, (int)strcspn(said, "\n"), said);
 }
 
 void hy_gpus_measure(struct hy_gpus *g)
@@ -160,7 +159,7 @@ void hy_gpus_measure(struct hy_gpus *g)
     struct hy_err err = {0};
 
     if (g->count && !g->measurer && start_lister(g, on_measured, &g->measurer, &err) < 0)
-        hy_warn_limited("the use of GPUs cannot be measured error=%s", err.text);
+        hy_warn_limited("cannot measure GPU usage error=%s", err.text);
 }
 
 void hy_gpus_find(struct hy_gpus *g, void (*found)(void *arg), void *arg)

@@ -29,7 +29,7 @@ struct hy_gpu_device {
     uint64_t memory; /* bytes */
     bool is_measured;     /* the figures below are known */
     uint64_t memory_used; /* by all processes of the machine */
-    uint32_t use;         /* thousandths of the last moments in which it was busy */
+    uint32_t use;         /* utilization: thousandths of the last sampling period */
 };
 
 struct hy_gpus;      /* opaque: one per agent */
@@ -53,8 +53,8 @@ int hy_gpus_count_here(size_t *ret, struct hy_err *err);
 /* The main function of that process: prints a line for each device. Returns its exit status. */
 int hy_gpus_list_main(void);
 
-/* Measures the use of each device, in such a process too; hy_gpus_device has the figures later. Does nothing while the
- * previous measurement is on its way. */
+/* Measures the usage of each device, in such a process too; hy_gpus_device has the figures later. Does nothing while a
+ * measurement is in progress. */
 void hy_gpus_measure(struct hy_gpus *g);
 
 size_t hy_gpus_count(const struct hy_gpus *g);
@@ -82,7 +82,7 @@ void hy_gpu_lease_free(struct hy_gpu_lease *l);
 
 /* The sockets that a trial inherits. */
 const int *hy_gpu_lease_fds(const struct hy_gpu_lease *l, size_t *ret_count);
-/* Its devices, one bit each; 0: NULL, or it waits. */
+/* Its devices, one bit each; 0: `l` is NULL, or is waiting. */
 uint64_t hy_gpu_lease_devices(const struct hy_gpu_lease *l);
 /* After its process has failed: whether a GPU fault, possibly of another process, has
  * torn it down. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A NameNode sends a list without what the mode has: the entries of owner and
+ * A NameNode omits the entries that the mode contains: those of owner and
  * others, and either the mask or, without named entries, the group's entry.
  *
  * setAcl replaces a list as a whole, but keeps default entries when it gets none.
- * modifyAclEntries and removeAclEntries compute a new mask, and what the old one has
- * hidden could come into effect.
+ * modifyAclEntries and removeAclEntries compute a new mask, and rights that the old one
+ * has masked could become effective.
  */
 #include "hdfs/acl.h"
 

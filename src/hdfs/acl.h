@@ -15,7 +15,7 @@ int hy_hdfs_acl_get(struct hy_hdfs_cluster *c, const char *path, struct hy_fs_ac
 /* Replaces the whole list. */
 int hy_hdfs_acl_set(struct hy_hdfs_cluster *c, const char *path, const struct hy_fs_acl *acl, struct hy_err *err);
 
-/* Pure: the complete list. -EPROTO when no correct NameNode sends this. */
+/* Pure: the complete list. -EPROTO: invalid. */
 int hy_hdfs_acl_parse(const Hdfs__AclStatus *status, struct hy_fs_acl *ret, struct hy_err *err);
 /* Pure: letters, digits and punctuation that NameNodes accept in ACLs. */
 bool hy_hdfs_is_user(const char *name);

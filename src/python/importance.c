@@ -109,7 +109,7 @@ PyObject *hy_py_importance(PyObject *module, PyObject *rows)
 
         Py_DECREF(row);
         if (rc < 0 && !PyErr_Occurred())
-            hy_py_error(state, "importance() takes pairs of hyperparameters and value");
+            hy_py_error(state, "importance() takes pairs (hyperparameters, value)");
         if (rc < 0)
             break;
     }

@@ -108,7 +108,7 @@ static PyMethodDef module_methods[] = {
      "settle(): the number of threads after a fork, whose handlers end the threads of some libraries."},
     {"leave", hy_py_leave, METH_O, "leave(status): flushes the output of C libraries and exits."},
     {"importance", hy_py_importance, METH_O,
-     "importance(rows): shares, pairs, number of trials used, and why there are none; a row is (params, value)."},
+     "importance(rows): shares, pairs, number of trials used, and why there are no shares; a row is (params, value)."},
     {"group_join", hy_py_group_join, METH_NOARGS, "Joins the group of this run; waits until all ranks have joined."},
     {"group_leave", hy_py_group_leave, METH_NOARGS, "Leaves the group."},
     {"group_joined", hy_py_group_joined, METH_NOARGS, "Whether this process is in a group."},
@@ -143,8 +143,8 @@ static PyMethodDef module_methods[] = {
      "write_records(values, ends): the bytes of a TFRecord file with a record for each value."},
     {"join", hy_py_fs_join, METH_VARARGS, "join(url, name)."},
     {"resolve_share", hy_py_share_resolve, METH_O,
-     "resolve_share(url): the real place of PROJECT/Shared/OWNER::NAME/…, and whether it is the data set itself."},
-    {"share_targets", hy_py_share_targets, METH_O, "share_targets(project): the real places of its shares."},
+     "resolve_share(url): the real path of PROJECT/Shared/OWNER::NAME/…, and whether it is the data set itself."},
+    {"share_targets", hy_py_share_targets, METH_O, "share_targets(project): the real paths of its shares."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -5,7 +5,8 @@
  *     … row groups … | FileMetaData | its length, 4 bytes, little-endian | "PAR1"
  *
  * FileMetaData is a struct of Thrift's compact protocol: fields, each with a byte "difference of its number to that of
- * the field before, type" (or type, then the number), until a zero byte; integers are zigzag varints. Of it are read
+ * the field before, type" (or type, then the number), until a zero byte; integers are zigzag varints. These fields are
+ * read:
  *
  *     2  list of SchemaElement: the tree of columns, depth first
  *            1 type  3 repetition  4 name  5 number of children  6 converted type  10 logical type
@@ -80,7 +81,7 @@ static const uint8_t *read_bytes(struct reader *r, uint64_t n)
     const uint8_t *bytes = r->at;
 
     if (n > (uint64_t)(r->end - r->at)) {
-        fail(r, "it has a text that is longer than its metadata");
+        fail(r, "it has a string that is longer than its metadata");
         return NULL;
     }
     r->at += n;
@@ -127,7 +128,7 @@ static enum thrift_type read_field(struct reader *r, int64_t *number)
     return byte & 15;
 }
 
-/* ---- what is not read ---------------------------------------------------------------------- */
+/* ---- skipped values ------------------------------------------------------------------------ */
 
 static void skip(struct reader *r, enum thrift_type type, int depth);
 
@@ -174,7 +175,7 @@ static void skip_struct(struct reader *r, int depth)
 static void skip(struct reader *r, enum thrift_type type, int depth)
 {
     if (depth == DEPTH_MAX) {
-        fail(r, "its metadata is nested too deep");
+        fail(r, "its metadata is nested too deeply");
         return;
     }
     switch (type) {
@@ -319,9 +320,9 @@ static int add_leaf(struct reader *r, struct hy_parquet *f, struct parents *p, c
 static int enter_group(struct reader *r, struct parents *p, int64_t children)
 {
     if (children < 0 || children > r->end - r->at)
-        return fail(r, "it has a column with an impossible number of children");
+        return fail(r, "it has a column with an invalid number of children");
     if (p->depth == DEPTH_MAX)
-        return fail(r, "its columns are nested too deep");
+        return fail(r, "its columns are nested too deeply");
     p->left[p->depth] = children;
     p->path_length[p->depth++] = p->path.len;
     return 0;

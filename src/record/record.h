@@ -182,7 +182,7 @@ void hy_parquet_done(struct hy_parquet *f);
 struct hy_records;
 
 int hy_records_open(const char *url, struct hy_records **ret, struct hy_err *err);
-/* Records longer than this (at most 2 GB, the default) count as damage: for readers with little memory. */
+/* Records longer than this (at most 2 GB, the default) count as damaged: for readers with little memory. */
 void hy_records_limit(struct hy_records *r, size_t bytes);
 /*
  * The next record, valid until the next call. 1, or 0 at the end of the file.

@@ -7,8 +7,8 @@
 
 #include "base/mem.h"
 
-/* Quartiles and this many times their distance bound the metric: one diverged trial with a loss of 1e30 would
- * otherwise be all of the variance. */
+/* The metric is clipped at this many interquartile ranges beyond the quartiles: otherwise one diverged trial with a
+ * loss of 1e30 would make up all of the variance. */
 #define OUTLIER_DISTANCE 10
 
 struct entry {
@@ -48,7 +48,7 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Halves, since the distance of two doubles may exceed the largest one. */
+/* Computes with halves, since the difference of two doubles may overflow. */
 static int scale_targets(struct hy_binned *b, const double *metric)
 {
     hy_cleanup_free double *sorted = hy_calloc(b->rows, sizeof *sorted);
@@ -113,7 +113,7 @@ static size_t count_distinct(const struct entry *sorted, size_t n)
     return distinct;
 }
 
-/* One bin for each value if there are few, otherwise equally many rows to a bin; equal values are in one. */
+/* One bin for each value if there are few, otherwise an equal number of rows per bin; equal values share a bin. */
 static void bin_numbers(struct hy_binned_column *c, const struct entry *sorted, size_t n, size_t most)
 {
     bool few = count_distinct(sorted, n) <= most;

@@ -3,9 +3,9 @@
  * Trials with their hyperparameters in bins; private to this part.
  *
  * A column has at most 64 bins: bin 0 is for trials without the hyperparameter, if there are some; numbers are in
- * ascending order, equally many trials to a bin if they have too many values for one bin each; a category has a bin for
- * each choice, and if it has too many, the rarest share one. So a set of bins is a mask of 64 bits, and the region of a
- * leaf is a mask for each column.
+ * ascending order, with an equal number of trials per bin if they have too many values for one bin each; a category has
+ * a bin for each choice, and if it has too many, the rarest share one. So a set of bins is a mask of 64 bits, and the
+ * region of a leaf is a mask for each column.
  */
 #ifndef HY_SEARCH_BINNED_H
 #define HY_SEARCH_BINNED_H

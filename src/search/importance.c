@@ -32,7 +32,7 @@ struct decomposition {
     size_t pair_count;
 };
 
-/* Where a walk through a tree is: the region of its node. */
+/* The region of the current node of a walk through a tree. */
 struct region {
     uint64_t *bins;      /* of each column */
     uint32_t *bounded;   /* the columns that have been split, each once */
@@ -134,7 +134,7 @@ static int find_singles(struct decomposition *d)
     return 0;
 }
 
-/* ---- all of the variance ---------------------------------------------------------------------------------- */
+/* ---- the total variance ----------------------------------------------------------------------------------- */
 
 static void shuffle(uint8_t *bins, size_t rows, struct hy_rng *rng)
 {
@@ -147,7 +147,7 @@ static void shuffle(uint8_t *bins, size_t rows, struct hy_rng *rng)
     }
 }
 
-/* The mean square of what is left of the forest without its mean and single effects, over all rows of `points`. */
+/* The mean square of the forest's residual after its mean and single effects, over all rows of `points`. */
 static double mean_rest(const struct decomposition *d, const struct hy_binned *points)
 {
     double sum = 0;
@@ -177,7 +177,7 @@ static int find_total(struct decomposition *d)
 
     if (!columns || !bins)
         return -ENOMEM;
-    hy_rng_seed(&rng, SEED, HY_FOREST_TREES); /* the trees have the streams before */
+    hy_rng_seed(&rng, SEED, HY_FOREST_TREES); /* the trees use the streams before it */
     for (size_t i = 0; i < points.count; i++) {
         columns[i].bins = bins + i * rows;
         memcpy(columns[i].bins, d->data->columns[i].bins, rows);
@@ -336,7 +336,7 @@ static size_t rank_of(const struct hy_importance *m, size_t param)
     return rank;
 }
 
-/* Keeps the list of pairs sorted, and drops what is too small for it. */
+/* Keeps the list of pairs sorted, and drops the smallest ones. */
 static void add_pair(struct hy_importance *m, size_t a, size_t b, double share)
 {
     size_t at = m->pair_count;

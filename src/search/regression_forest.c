@@ -10,8 +10,8 @@
 #include "base/rng.h"
 
 #define STAGE_TREES (HY_FOREST_TREES / 2)
-#define FEW_ROWS 500 /* up to these, leaves may have one row */
-#define LEAF_ROWS 3  /* above: smaller leaves cost time and gain nothing */
+#define FEW_ROWS 500 /* up to this number of rows, leaves may have one row */
+#define LEAF_ROWS 3  /* with more rows: smaller leaves cost time and gain nothing */
 #define DEPTH_MAX 64
 #define COLUMNS_TRIED 16 /* at a node, at random if there are more */
 
@@ -23,7 +23,7 @@ struct histogram {
 };
 
 struct split {
-    double score; /* what is left of the sum of squares is lower the higher this is */
+    double score; /* the higher, the lower the remaining sum of squares */
     size_t column;
     uint64_t left_bins;
 };
@@ -39,8 +39,8 @@ struct growth {
     uint32_t *rows;    /* of the bootstrap sample, ordered by node */
     uint32_t *columns; /* all of them, in random order if only some are tried */
     bool *is_drawn;    /* whether a row is in the bootstrap sample */
-    double *sums;      /* of each row: the predictions of the trees whose sample does not have it ... */
-    uint32_t *votes;   /* ... and how many these are */
+    double *sums;      /* of each row: predictions of the trees whose sample does not contain it (out of bag) ... */
+    uint32_t *votes;   /* ... and the number of these trees */
 };
 
 /* ---- the best split of a node ---------------------------------------------------------------------- */
@@ -78,7 +78,8 @@ static size_t order_bins(const struct histogram *h, bool by_mean, uint8_t order[
     return n;
 }
 
-/* All bins up to the middle between two that are used. Missing values are not a low number: they are alone. */
+/* All bins up to the middle between two that are used. Missing values are not a low number: they are split off alone.
+ */
 static uint64_t bins_up_to(const struct hy_binned_column *c, uint8_t low, uint8_t high)
 {
     unsigned last = c->has_missing && low == 0 ? 0 : (low + high) / 2;
@@ -109,7 +110,7 @@ static void try_column(const struct growth *g, size_t column, size_t from, size_
         if (score <= best->score)
             continue;
         *best = (struct split){score, column, bins_up_to(c, order[i], order[i + 1])};
-        if (c->is_category) /* choices that no row here has go where more rows go */
+        if (c->is_category) /* choices that occur in no row here go to the side with more rows */
             best->left_bins = 2 * left > rows ? left_bins | ~h.used : left_bins;
     }
 }

@@ -2,10 +2,9 @@
 /*
  * A random forest of regression trees over binned columns; private to this part.
  *
- * It has two stages. The mean of many trees flattens what a greedy split does not find at once, interactions above all.
- * So the second half of the trees is fitted to what the first half leaves of the targets, and counts as much as it
- * predicts of rows that it has not seen: fully where the targets follow from the columns, not at all where the rest
- * is noise.
+ * It has two stages. The mean of many trees underestimates effects that no first greedy split finds, above all
+ * interactions. So the second half of the trees is fitted to the residuals of the first half, and weighted by how well
+ * it predicts out-of-bag rows: fully where the columns determine the targets, not at all where the residuals are noise.
  */
 #ifndef HY_SEARCH_REGRESSION_FOREST_H
 #define HY_SEARCH_REGRESSION_FOREST_H

@@ -135,7 +135,7 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Numbers among texts become texts. */
+/* Converts the numbers of a column with texts to texts. */
 static int numbers_to_texts(struct hy_param_column *p, size_t rows)
 {
     char text[40];

@@ -2,8 +2,8 @@
 /*
  * Finished trials as columns: a value of the metric and the values of the hyperparameters of each.
  *
- * At most HY_TRIALS_KEPT trials are kept. Of more, a random sample is: its seed is fixed, so that the same trials in
- * the same order give the same sample.
+ * At most HY_TRIALS_KEPT trials are kept. If there are more, they are a random sample with a fixed seed: the same
+ * trials in the same order give the same sample.
  *
  *     rc = hy_trial_columns_add(&c, value);                    1: set its hyperparameters
  *     rc = hy_trial_columns_set_number(&c, "lr", 0.1);
@@ -43,13 +43,13 @@ void hy_trial_columns_init(struct hy_trial_columns *c);
 void hy_trial_columns_done(struct hy_trial_columns *c);
 #define hy_cleanup_trial_columns __attribute__((cleanup(hy_trial_columns_done)))
 
-/* Adds a trial. 1: it is kept, for now; 0: it is not, because its value is not finite or others are kept; -ENOMEM. */
+/* Adds a trial. 1: it is in the sample, for now; 0: it is not, or its value is not finite; -ENOMEM. */
 int hy_trial_columns_add(struct hy_trial_columns *c, double value);
 /* A hyperparameter of the trial added last: a finite number, or the text of anything else. 0, -ENOMEM, or -E2BIG for
  * too many names. */
 int hy_trial_columns_set_number(struct hy_trial_columns *c, const char *name, double value);
 int hy_trial_columns_set_text(struct hy_trial_columns *c, const char *name, const char *text);
-/* Makes categories of columns with texts. 0 or -ENOMEM. */
+/* Turns columns with texts into categories. 0 or -ENOMEM. */
 int hy_trial_columns_finish(struct hy_trial_columns *c);
 
 #endif

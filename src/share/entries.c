@@ -6,10 +6,10 @@
  *     /home/alice/churn/Resources/train
  *     1000
  *
- * with the real place and its owner.
+ * with the real path and its owner.
  *
- * They are not symbolic links: a program that does not know them must not follow them
- * unnoticed, and HDFS has no links.
+ * They are not symbolic links: a program that does not support shares must not follow
+ * them unnoticed, and HDFS has no links.
  */
 #include "share/entries.h"
 
@@ -73,13 +73,13 @@ int hy_share_entry_parse(const char *text, size_t n, struct hy_share_entry *ret,
     hy_cleanup_share_entry struct hy_share_entry e = {0};
 
     if (head && strncmp(head, MAGIC, sizeof MAGIC - 1) == 0 && strcmp(head, MAGIC "1") != 0)
-        return hy_err_set(err, -EINVAL, "a newer hopyard has written it");
+        return hy_err_set(err, -EINVAL, "it was written by a newer version of hopyard");
     e.target = head && strcmp(head, MAGIC "1") == 0 ? next_line(&at, end, &rc) : NULL;
     e.owner = e.target ? next_line(&at, end, &rc) : NULL;
     if (rc == -ENOMEM)
         return hy_err_oom(err);
     if (!e.owner || !*e.owner || at != end)
-        return hy_err_set(err, -EINVAL, "it is not an entry that `hopyard share accept` has written");
+        return hy_err_set(err, -EINVAL, "it was not created by `hopyard share accept`");
     rc = hy_share_check_target(e.target, err);
     if (rc == 0)
         take(ret, &e);
@@ -93,7 +93,7 @@ static char *format(const struct hy_share_entry *e)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* The file must be of this user, or of root: in a directory of others it could lead anywhere. Root reads all. */
+/* The file must be of this user, or of root: in a directory of others it could refer to any path. Root reads all. */
 static int read_local(const char *url, struct hy_buf *b, struct hy_err *err)
 {
     hy_cleanup_free char *path = NULL;
@@ -193,7 +193,7 @@ static int write_entry(const char *project, const struct hy_share_entry *e, stru
 
 /* ---- calls ------------------------------------------------------------------------------------- */
 
-/* -EEXIST: the name is taken by another target. */
+/* -EEXIST: the name is used for another target. */
 static int check_free(const char *project, const struct hy_share_entry *e, struct hy_err *err)
 {
     hy_cleanup_share_entry struct hy_share_entry known = {0};

@@ -2,10 +2,10 @@
 /*
  * A user's own entry replaces what its groups and others may do. So an entry of a
  * share also has those rights, and a directory above the data set gets one only if
- * the user cannot pass through it without.
+ * the user cannot pass through it without one.
  *
- * In a writable data set the owner gets a default entry, too: without, files that the
- * user creates there would be closed to the owner.
+ * In a writable data set the owner gets a default entry, too: without it, the owner
+ * could not access files that the user creates there.
  */
 #include "share/grants.h"
 
@@ -36,7 +36,7 @@ static char *node_path(const struct grant *g, const struct hy_fs_acl_node *node)
     return *node->path ? hy_asprintf("%s/%s", g->share->path, node->path) : hy_strdup(g->share->path);
 }
 
-/* ---- what other shares need --------------------------------------------------------------- */
+/* ---- entries that other shares need ------------------------------------------------------- */
 
 static bool is_other(const struct grant *g, const struct hy_share *s)
 {
@@ -299,7 +299,7 @@ static int revoke_node(void *arg, struct hy_fs_acl_node *node, struct hy_err *er
     return explain(g, rc < 0 ? rc : changed, err);
 }
 
-/* ---- all together ------------------------------------------------------------------------------ */
+/* ---- whole shares ------------------------------------------------------------------------------- */
 
 static int walk(struct grant *g, hy_fs_acl_visit *visit, struct hy_err *err)
 {

@@ -7,15 +7,16 @@
 
 /* Fills s->priors from the files. -EPERM: the data set contains hopyard's own data. */
 int hy_share_scan(const char *project, const struct hy_shares *all, struct hy_share *s, struct hy_err *err);
-/* Whether that is still so: -EPERM, if it has got such data since. */
+/* -EPERM: the data set contains hopyard's own data by now. */
 int hy_share_check_contents(const char *project, const struct hy_share *s, struct hy_err *err);
-/* Both may be repeated: a second time nothing changes. hopyard's own data gets no rights. */
+/* Both are idempotent. hopyard's own data is left out. */
 int hy_share_grant(const char *project, const struct hy_shares *all, const struct hy_share *s,
                    struct hy_share_report *r, struct hy_err *err);
 int hy_share_revoke(const char *project, const struct hy_shares *all, const struct hy_share *s,
                     struct hy_share_report *r, struct hy_err *err);
 
-/* The nearest directory above the project that the user certainly cannot pass through; *ret is NULL when there is none.
+/* The nearest directory above the project that the user is known to be unable to pass through; *ret is NULL when there
+ * is none.
  */
 int hy_share_find_blocked(const char *project, const struct hy_share *s, char **ret, struct hy_err *err);
 

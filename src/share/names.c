@@ -16,7 +16,7 @@
 #define SEPARATOR "::"
 #define ENCODED "%3A%3A" /* the separator on HDFS */
 
-/* In any case: some file systems do not distinguish it. */
+/* Case-insensitive, as some file systems are. */
 bool hy_share_is_private(const char *name)
 {
     return strcasecmp(name, ".hopyard") == 0 || strncasecmp(name, "run.db", 6) == 0 ||
@@ -53,7 +53,7 @@ static int check_names(const char *path, struct hy_err *err)
         if (next)
             *next++ = '\0';
         if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-            return hy_err_set(err, -EINVAL, "'%s' is not a path without '.', '..' and '//'", path);
+            return hy_err_set(err, -EINVAL, "'%s' must be a path without '.', '..' and '//'", path);
         if (hy_share_is_hidden(name))
             return hy_err_set(err, -EPERM, "'%s' contains hopyard's own data ('%s') and cannot be shared", path, name);
     }
@@ -81,7 +81,7 @@ int hy_share_check_target(const char *target, struct hy_err *err)
     const size_t root = hy_url_root(target);
 
     if (!is_plain(target) || root == 0 || target[root - 1] != '/' || strncmp(target, "file:", 5) == 0)
-        return hy_err_set(err, -EINVAL, "the place of a share must be an absolute path, or a URL such as hdfs://…/…");
+        return hy_err_set(err, -EINVAL, "the target of a share must be an absolute path, or a URL such as hdfs://…/…");
     return check_names(target + root, err);
 }
 
@@ -116,7 +116,7 @@ char *hy_share_name(const char *project, const char *path)
     return owner && name ? hy_asprintf("%s" SEPARATOR "%s", *owner ? owner : "project", name) : NULL;
 }
 
-/* An argument as a shell reads it. */
+/* Appends an argument, quoted for a shell. */
 static int append_argument(struct hy_buf *b, const char *text)
 {
     int rc;

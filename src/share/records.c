@@ -45,7 +45,7 @@ void hy_shares_done(struct hy_shares *s)
 int hy_shares_add(struct hy_shares *list, struct hy_share *s, struct hy_err *err)
 {
     if (list->count == SHARES_MAX)
-        return hy_err_set(err, -E2BIG, "the project has %u shares, the maximum; take some back", SHARES_MAX);
+        return hy_err_set(err, -E2BIG, "the project has %u shares, the maximum; remove some", SHARES_MAX);
     if (hy_array_grow(list->list, list->count) < 0)
         return hy_err_oom(err);
     list->list[list->count++] = *s;
@@ -183,7 +183,8 @@ int hy_share_records_parse(const char *text, size_t n, struct hy_shares *ret, st
     int rc = root ? parse_shares(root, &s, err) : -EINVAL;
 
     if (rc == -EINVAL)
-        return hy_err_set(err, rc, "the record of shares, " FILE_NAME ", is damaged or of a newer hopyard");
+        return hy_err_set(
+            err, rc, "the record of shares, " FILE_NAME ", is damaged or was written by a newer version of hopyard");
     if (rc < 0)
         return rc;
     *ret = s;

@@ -6,7 +6,7 @@
  *      "write": false, "state": "granted", "since_ms": 1763400000000,
  *      "prior": [{"path": "Resources/train/a", "access": 4, "on_new": -1, "owner_on_new": -1, "default": false}]}]}
  *
- * It is replaced as a whole, and synced: a change of rights follows its record.
+ * It is replaced as a whole, and synced: permissions change only after they are recorded.
  */
 #ifndef HY_SHARE_RECORDS_H
 #define HY_SHARE_RECORDS_H

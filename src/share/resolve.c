@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From Shared/OWNER::NAME/rest to the real place.
+ * Resolves Shared/OWNER::NAME/rest to the real path.
  *
  * The owner of a data set can replace its directories by links at any time, and a
  * receiver that writes there would write to its own files. So no link is followed,
@@ -26,7 +26,7 @@
 
 /* ---- the top of a data set --------------------------------------------------------------------- */
 
-/* The first directory on the way that this user cannot pass through; "" when it cannot be told. */
+/* The first directory on the way that this user cannot pass through; "" when it is not known. */
 static void find_blocking(const char *path, char *ret, size_t size)
 {
     snprintf(ret, size, "%s", path);
@@ -45,11 +45,11 @@ static int explain_open(const char *path, int rc, struct hy_err *err)
     if (rc == -ENOENT)
         return hy_err_set(err, rc, "%s does not exist", path);
     if (rc == -ELOOP)
-        return hy_err_set(err, rc, "%s is now a symbolic link, or one leads to it, and is not followed", path);
+        return hy_err_set(err, rc, "%s, or a directory above it, is now a symbolic link, which is not followed", path);
     find_blocking(path, blocking, sizeof blocking);
     if (rc == -EACCES && *blocking)
         return hy_err_set(err, rc,
-                          "you cannot pass through %s; the share was taken back, or its owner has to run: setfacl -m "
+                          "you cannot pass through %s; the share was revoked, or its owner has to run: setfacl -m "
                           "u:%u:x %s",
                           blocking, (unsigned)geteuid(), blocking);
     return hy_err_sys(err, rc, "cannot open %s", path);
@@ -139,7 +139,7 @@ int hy_share_find_target(struct hy_share_entry *e, struct hy_err *err)
 
 /* ---- paths -------------------------------------------------------------------------------------- */
 
-/* The place of "Shared/OWNER::NAME" in a path: the lengths of what precedes it, and of the path to its end. */
+/* Finds "Shared/OWNER::NAME" in a path: the length of the part before it, and of the part up to its end. */
 static bool find_entry(const char *url, size_t *ret_project, size_t *ret_end, char **ret_name)
 {
     static const char shared[] = HY_SHARED "/";
@@ -190,7 +190,7 @@ static int check_rest(int top, const char *rest, struct hy_err *err)
         int fd = HY_SYS(openat(at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
         struct stat st;
 
-        if (fd < 0) /* the operation itself will tell */
+        if (fd < 0) /* the operation itself will fail */
             return 0;
         close(at);
         at = fd;

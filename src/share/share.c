@@ -22,7 +22,7 @@ void hy_share_report_done(struct hy_share_report *r)
 
 /* ---- users -------------------------------------------------------------------------------- */
 
-/* The user `with`: itself, or the owner of that project. */
+/* The user: `with`, or the owner of that project. */
 static int find_user(const char *with, char **ret, struct hy_err *err)
 {
     hy_cleanup_fs_info struct hy_fs_info info = {0};
@@ -71,7 +71,7 @@ static int find_owner(const struct hy_share_project *p, struct hy_share *s, stru
 
 /* ---- records ------------------------------------------------------------------------------- */
 
-/* Its place in the list, or -ENOENT. */
+/* Its index in the list, or -ENOENT. */
 static int find(const struct hy_shares *all, const struct hy_share *s)
 {
     for (size_t i = 0; i < all->count; i++)
@@ -80,7 +80,7 @@ static int find(const struct hy_shares *all, const struct hy_share *s)
     return -ENOENT;
 }
 
-/* The same by the text that names the user: the account may not exist any more. */
+/* The same by the name of the user: the account may not exist any more. */
 static int find_by_text(const struct hy_shares *all, const char *path, const char *user)
 {
     for (size_t i = 0; i < all->count; i++)
@@ -98,8 +98,8 @@ static int check_overlap(const struct hy_shares *all, const struct hy_share *s, 
 
         if (strcmp(o->id, s->id) == 0 && (hy_share_is_below(o->path, s->path) || hy_share_is_below(s->path, o->path)))
             return hy_err_set(err, -EEXIST,
-                              "'%s' is already shared with '%s', and one of both contains the other; take that "
-                              "share back first",
+                              "'%s' is already shared with '%s', and one of the two directories contains the other; "
+                              "remove that share first",
                               o->path, o->user);
     }
     return 0;
@@ -112,7 +112,7 @@ static int set_state(const struct hy_share_project *p, struct hy_shares *all, si
     return hy_share_records_save(p, all, err);
 }
 
-/* ---- steps: the record says what is done if this is interrupted -------------------------------- */
+/* ---- steps: the record says what has to be completed after an interruption --------------------- */
 
 static int revoke(const struct hy_share_project *p, struct hy_shares *all, size_t i, struct hy_share_report *r,
                   struct hy_err *err)
@@ -140,7 +140,7 @@ static int complete(const struct hy_share_project *p, struct hy_shares *all, siz
     hy_cleanup_share_report struct hy_share_report r = {0};
     int rc = all->list[i].state == HY_SHARE_GRANTING ? grant(p, all, i, &r, err) : -ENOENT;
 
-    if (rc == -ENOENT || rc == -ENOTDIR || rc == -ELOOP) /* to be revoked, or the data set is gone */
+    if (rc == -ENOENT || rc == -ENOTDIR || rc == -ELOOP) /* to be revoked, or the data set does not exist any more */
         rc = revoke(p, all, i, &r, err);
     return rc;
 }
@@ -178,7 +178,7 @@ static int record(const struct hy_share_project *p, struct hy_shares *all, struc
     return rc == 0 ? hy_share_records_save(p, all, err) : rc;
 }
 
-/* A new share that could not be granted is taken back; one that was changed stays as recorded, to be repaired. */
+/* A new share that could not be granted is revoked; one that was changed stays as recorded, to be repaired. */
 static int undo(const struct hy_share_project *p, struct hy_shares *all, size_t i, int rc, struct hy_err *err)
 {
     hy_cleanup_free char *path = hy_strdup(all->list[i].path), *user = hy_strdup(all->list[i].user);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share: data sets of one project that another user's project uses.
+ * share: data sets of a project that are shared with other users' projects.
  *
  * The owner grants: every file and directory of the data set gets an entry for the
  * user in its access control list, directories also one for what is created in them,
  * and the directories from the project down to it let the user pass through, but not
  * list them. What is granted, and what the user could do before, is recorded in the
  * project's private directory first (shares.json): a grant that was interrupted is
- * completed by the next call, and a revocation takes back what the share has added,
+ * completed by the next call, and a revocation removes what the share has added,
  * and nothing else.
  *
- * The receiver accepts: a file Shared/OWNER::NAME in its project has the real place.
+ * The receiver accepts: a file Shared/OWNER::NAME in its project contains the real path.
  * hy_share_resolve replaces it in paths.
  *
  * Calls block and are thread-safe. Files named `.hopyard` and `run.db` are never shared.
@@ -82,10 +82,10 @@ void hy_share_report_done(struct hy_share_report *r);
  */
 int hy_share_add(const struct hy_share_project *p, const char *path, const char *with, bool is_writable,
                  struct hy_share_report *ret, struct hy_err *err);
-/* Takes it back. -ENOENT: it is not shared with this user. Data that is not there any more is no failure. */
+/* Revokes it. -ENOENT: it is not shared with this user. A data set that does not exist any more is no failure. */
 int hy_share_remove(const struct hy_share_project *p, const char *path, const char *with, struct hy_share_report *ret,
                     struct hy_err *err);
-/* Completes what was interrupted. Returns how many there were; the first failure, after it has tried the others. */
+/* Completes interrupted changes. Returns how many there were, or the first failure, after it has tried the others. */
 int hy_share_repair(const struct hy_share_project *p, struct hy_err *err);
 int hy_share_list(const struct hy_share_project *p, struct hy_shares *ret, struct hy_err *err);
 
@@ -93,7 +93,7 @@ int hy_share_list(const struct hy_share_project *p, struct hy_shares *ret, struc
 
 struct hy_share_entry {
     char *name;   /* "OWNER::NAME" */
-    char *target; /* the real place: a path or a URL */
+    char *target; /* the real path or URL */
     char *owner;  /* of the target, when it was accepted: a user's number, or a name on HDFS */
 };
 void hy_share_entry_done(struct hy_share_entry *e);
@@ -108,7 +108,7 @@ char *hy_share_entry_name(const char *url, const char *file_name);
 char *hy_share_name(const char *project, const char *path);
 /*
  * Makes the entry `name` in the project `url`, after a check that this user can read the target. -EEXIST: there is
- * one with another target. -EACCES says which directory is in the way.
+ * one with another target. -EACCES: the message names the directory that blocks access.
  */
 int hy_share_accept(const char *url, const char *name, const char *target, struct hy_share_entry *ret,
                     struct hy_err *err);
@@ -120,13 +120,13 @@ typedef int hy_share_entry_visit(void *arg, const struct hy_share_entry *e, cons
 int hy_share_entries(const char *url, hy_share_entry_visit *visit, void *arg, struct hy_err *err);
 
 /*
- * Replaces "…/Shared/OWNER::NAME" at the start of a path or URL by the real place. Returns 1 and the result, which the
- * caller frees, 2 when it is the data set itself, or 0: the path does not lead through an entry. Locally no link is
- * followed on the way, and the place must still belong to the same user: -EPERM, -ELOOP.
+ * Replaces "…/Shared/OWNER::NAME" at the start of a path or URL by the real path. Returns 1 and the result, which the
+ * caller frees, 2 when it is the data set itself, or 0: the path does not contain an entry. Locally no link is
+ * followed on the way, and the target must still belong to the same user: -EPERM, -ELOOP.
  */
 int hy_share_resolve(const char *url, char **ret, struct hy_err *err);
 /*
- * Opens the data set of the entry `name`: *ret_target is its real place, to be freed, and *ret_dir its descriptor
+ * Opens the data set of the entry `name`: *ret_target is its real path, to be freed, and *ret_dir its descriptor
  * (O_PATH), or -1 on other file systems. -ENOENT, -ENOTDIR: there is no such entry.
  */
 int hy_share_open(const char *url, const char *name, char **ret_target, int *ret_dir, struct hy_err *err);
@@ -135,11 +135,12 @@ int hy_share_check(const struct hy_share_entry *e, struct hy_err *err);
 
 /* ---- text ---------------------------------------------------------------------------------- */
 
-/* For the receiver, as a shell reads it: "hopyard share accept --as NAME TARGET". NULL when out of memory. */
+/* The command for the receiver, quoted for a shell: "hopyard share accept --as NAME TARGET". NULL when out of memory.
+ */
 char *hy_share_accept_line(const char *project, const char *path);
-/* How the rights of a data set that was moved are removed; NULL when out of memory. */
+/* How to remove the rights of a data set that was moved; NULL when out of memory. */
 char *hy_share_missing_text(const struct hy_share_project *p, const char *path, const char *user);
-/* As JSON, with their real places; NULL when out of memory. `why`: as in hy_share_entry_visit. */
+/* As JSON, with their real paths; NULL when out of memory. `why`: as in hy_share_entry_visit. */
 struct json_t;
 struct json_t *hy_share_json(const char *project, const struct hy_share *s);
 struct json_t *hy_share_entry_json(const struct hy_share_entry *e, const char *why);

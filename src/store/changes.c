@@ -39,7 +39,7 @@ struct hy_change {
         struct hy_metric_row metric;
         struct hy_note_row note;
     };
-    char texts[]; /* and other bytes */
+    char texts[]; /* and blobs */
 };
 
 void hy_changes_init(struct hy_changes *c)

@@ -79,7 +79,7 @@ enum hy_sql {
 struct hy_file_id {
     dev_t device;
     ino_t inode;
-    off_t size; /* these two when it was looked at */
+    off_t size; /* these two when it was examined */
     struct timespec changed;
 };
 
@@ -98,7 +98,7 @@ struct hy_store {
     int64_t busy_since;
     int lock_fd;        /* store.lock; -1 for readers */
     bool in_turn;       /* a transaction is open */
-    bool is_copy;       /* `db` is a private copy, of these files as they were */
+    bool is_copy;       /* `db` is a private copy of these files */
     struct hy_file_id db_id, wal_id; /* of the files we have open */
     struct hy_err failure; /* code != 0: this turn failed and is rolled back already */
     sqlite3_stmt *kept[HY_SQL_COUNT];
@@ -187,7 +187,7 @@ char *hy_store_state_home(void);
 /* Waits for the write lock; writers queue in order. */
 int hy_turn_lock(int fd, int wait_ms);
 void hy_turn_unlock(int fd);
-/* Of the run's file in runs/. Returns the descriptor that holds it, or -Exxx. */
+/* Locks the run's file in runs/. Returns the descriptor that holds the lock, or -Exxx. */
 int hy_backup_lock(struct hy_store *s, int64_t run, struct hy_err *err);
 int hy_run_lock_held(struct hy_store *s, int64_t run);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What people write to runs and trials: names, tags and notes. */
+/* Labels that users give to runs and trials: names, tags and notes. */
 #include "store/internal.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The projects of this user: $XDG_STATE_HOME/hopyard/projects has a file for each, whose name is the hash of the
- * project's path and whose content is the path. It is a list of places to look at, not a record: a missing file hides
- * a project from the web page, and nothing else.
+ * project's path and whose content is the path. It is only a hint where projects are: a missing file hides
+ * a project from the web page, and has no other effect.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -58,7 +58,8 @@ int hy_project_register(const char *path, struct hy_err *err)
     return file ? hy_private_write(dir, file, path, strlen(path), err) : hy_err_oom(err);
 }
 
-/* Calls back for one file of the list; it is removed when its project is gone. One that cannot be read is skipped. */
+/* Calls back for one file of the list; it is removed when its project does not exist any more. One that cannot be read
+ * is skipped. */
 static int visit(int dir, const char *list, const char *id, hy_project_cb cb, void *arg)
 {
     hy_cleanup_free char *file = hy_path_join(list, id);

@@ -84,8 +84,8 @@ static const char *const steps[] = {
     ("ALTER TABLE attempts ADD COLUMN charge INTEGER NOT NULL DEFAULT 0;"
      "UPDATE attempts SET charge = 1 WHERE state = 3;"),
 
-    /* 7 -> 8: what people write to a run (trial 0) or a trial; the search and the engine of a run, which are in its
-     * spec, too long to be read for a list. NULL: of an older run. */
+    /* 7 -> 8: labels of a run (trial 0) or a trial; the search and the engine of a run, which are in its
+     * spec, too long to be read for a list. NULL: an older run. */
     ("CREATE TABLE labels("
      "  run INTEGER NOT NULL, trial INTEGER NOT NULL, tags TEXT, note TEXT,"
      "  PRIMARY KEY (run, trial)) STRICT, WITHOUT ROWID;"

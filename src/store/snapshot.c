@@ -224,8 +224,8 @@ int hy_store_snapshot(struct hy_store *s, int64_t run, const char *path, const v
 
 /* ---- backups beside the store ---------------------------------------------------- */
 
-/* SQLite may work here directly; it gets its name once it is synced. Under the lock, so that the last one that is
- * written has also read the store last. */
+/* SQLite may work here directly; it gets its name once it is synced. Under the lock, so that the snapshot that is
+ * written last has also read the store last. */
 int hy_store_backup_run(struct hy_store *s, int64_t run, struct hy_err *err)
 {
     hy_cleanup_free char *runs = hy_path_join(s->directory, "runs");

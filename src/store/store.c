@@ -223,7 +223,7 @@ static bool is_same(struct hy_file_id a, struct hy_file_id b)
     return a.device == b.device && a.inode == b.inode;
 }
 
-/* An empty -wal file is as good as none: readers make one. */
+/* An empty -wal file is equivalent to none: readers create one. */
 static bool is_unchanged(struct hy_file_id a, struct hy_file_id b)
 {
     if (a.size == 0 && b.size == 0)
@@ -346,7 +346,7 @@ static int open_for_reading(struct hy_store *s, struct hy_err *err)
         return nothing_yet(s, err);
     if (HY_SYS(fstatat(s->dir, "store.db", &st, AT_SYMLINK_NOFOLLOW)) < 0)
         return errno == ENOENT ? nothing_yet(s, err) : hy_err_sys(err, -errno, "cannot read '%s'", s->path);
-    rc = examine(s, err); /* before a copy is made: what changes meanwhile makes it stale */
+    rc = examine(s, err); /* before a copy is made: changes in the meantime make it stale */
     if (rc == 0)
         rc = connect_to(s, SQLITE_OPEN_READONLY, err);
     if (rc == 0)
@@ -363,7 +363,7 @@ static int open_for_reading(struct hy_store *s, struct hy_err *err)
         return nothing_yet(s, err);
     if (version < hy_schema_latest())
         return read_older(s, err);
-    return examine(s, err); /* the first read has made the -wal file, if there was none */
+    return examine(s, err); /* the first read has created the -wal file, if there was none */
 }
 
 static int waiting_time(void)

@@ -83,7 +83,7 @@ int hy_store_version(struct hy_store *s, int64_t *ret, struct hy_err *err);
 
 enum { HY_PROJECT_ID_SIZE = 16 + 1 }; /* hexadecimal digits and a NUL */
 void hy_project_id(const char *path, char ret[HY_PROJECT_ID_SIZE]);
-/* Adds the directory to the list of this user's projects, as a new store does for its own. */
+/* Adds the directory to the list of this user's projects; a new store does this for its project. */
 int hy_project_register(const char *path, struct hy_err *err);
 /* Calls back for each listed directory that exists. A nonzero result of the callback ends the iteration. */
 typedef int (*hy_project_cb)(void *arg, const char *id, const char *path);
@@ -136,8 +136,8 @@ struct hy_run_row {
     int64_t created, ended; /* ended: 0 while it runs */
     int64_t total;          /* trials of the search; -1: unlimited */
     int64_t ranks;          /* of a training, whose trials are its ranks; 0: not a training */
-    const char *kind;       /* "grid", "random", "evolve", "paired", "training", "cluster"; NULL: of an older run */
-    const char *engine;     /* "local", "hosts", "spark", "yarn"; NULL: of an older run */
+    const char *kind;       /* "grid", "random", "evolve", "paired", "training", "cluster"; NULL: an older run */
+    const char *engine;     /* "local", "hosts", "spark", "yarn"; NULL: an older run */
     const char *tags, *note; /* its label's; not set by hy_store_run_add */
 };
 
@@ -217,8 +217,8 @@ struct hy_trial_page {
 int hy_store_trial_page(struct hy_store *s, int64_t run, const struct hy_trial_page *page, hy_trial_cb cb, void *arg,
                         int64_t *ret_count, struct hy_err *err);
 
-/* Of one moment: the trials that have ended with a seq above `after`, in that order, then those that run. The cost
- * depends on how many these are, as long as the running trials are among the newest. */
+/* In one snapshot: the trials that have ended with a seq above `after`, in that order, then those that are running. The
+ * cost depends on their number, as long as the running trials are among the newest. */
 int hy_store_changed_each(struct hy_store *s, int64_t run, int64_t after, hy_trial_cb cb, void *arg,
                           struct hy_err *err);
 
@@ -244,7 +244,7 @@ int hy_store_replay(struct hy_store *s, int64_t run, hy_replay_cb cb, void *arg,
 
 struct hy_attempt_row {
     int64_t trial, number; /* number from 1 within the trial */
-    const char *agent;     /* "local", "a", … */
+    const char *agent; /* "local", "a", … */
     const char *host;
     enum hy_attempt_state state;
     int64_t exit_code; /* or -signal */
@@ -252,14 +252,14 @@ struct hy_attempt_row {
     const char *detail; /* at its end: the long description of its failure (a traceback); NULL */
     enum hy_charge charge;
     int64_t started, ended, cpu_ms, peak_memory;
-    int64_t queued;   /* when it began to wait for a slot; 0: not known */
+    int64_t queued; /* when it began to wait for a slot; 0: unknown */
     const char *held; /* what it waited for on its agent before it began; NULL: nothing */
-    int64_t begun;    /* the end of that wait; 0 while it lasts, and without one */
-    uint64_t gpus;    /* of its agent, one bit each */
+    int64_t begun; /* the end of that wait; 0 while it lasts, and without one */
+    uint64_t gpus; /* of its agent, one bit each */
 };
 
 int hy_store_attempt_add(struct hy_store *s, int64_t run, const struct hy_attempt_row *attempt, struct hy_err *err);
-/* Sets what has changed at its end, `gpus` included; not how it waited. */
+/* Sets the fields that change at its end, `gpus` included, but not those of its wait. */
 int hy_store_attempt_end(struct hy_store *s, int64_t run, const struct hy_attempt_row *attempt, struct hy_err *err);
 /* Sets `held` and `begun`. */
 int hy_store_attempt_held(struct hy_store *s, int64_t run, const struct hy_attempt_row *attempt, struct hy_err *err);
@@ -331,10 +331,10 @@ int hy_store_note_newest(struct hy_store *s, int64_t run, int64_t *ret_seq, stru
 
 /* ---- labels --------------------------------------------------------------- */
 
-/* What people write to a run or a trial. */
+/* A label that a user gives to a run or a trial. */
 struct hy_label_row {
-    int64_t trial;    /* 0: the run itself */
-    const char *tags; /* JSON array of texts; NULL: none */
+    int64_t trial; /* 0: the run itself */
+    const char *tags; /* JSON array of strings; NULL: none */
     const char *note; /* NULL: none */
 };
 /* Changes the label: NULL stays as it is, "" removes. -ENOENT when there is no such run or trial. */
@@ -356,7 +356,7 @@ int hy_store_run_rename(struct hy_store *s, int64_t run, const char *name, struc
 struct hy_change;
 struct hy_changes {
     struct hy_change *first, **end; /* private */
-    size_t bytes;                   /* read-only: the memory they use; 0: empty */
+    size_t bytes; /* read-only: the memory they use; 0: empty */
 };
 
 void hy_changes_init(struct hy_changes *c);
@@ -415,7 +415,7 @@ int hy_store_count_unlisted_backups(struct hy_store *s, int64_t *ret, struct hy_
  * a file that another user has written, or could have, `share` filters each run's
  * spec. */
 struct hy_imported {
-    int64_t count;  /* runs that were added */
+    int64_t count; /* runs that were added */
     bool is_shared; /* `share` was used */
 };
 /* Makes a copy of the spec without anything that could be executed: 0 or -ENOMEM. */

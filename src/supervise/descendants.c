@@ -188,7 +188,7 @@ int hy_descendants_find_recent(struct hy_supervisor *s)
     return rc;
 }
 
-/* A machine may have thousands of processes of others: they are not read every second only to draw a curve. */
+/* A machine may have thousands of unrelated processes: they are not read every second just for a chart. */
 int hy_descendants_find_to_measure(struct hy_supervisor *s)
 {
     int64_t now = (int64_t)uv_now(s->loop), age = now - s->snapshot_at;

@@ -52,9 +52,9 @@ struct hy_procs {
 int hy_proc_read(pid_t pid, struct hy_proc *ret);
 /* Every visible process of this machine. 0 or -Exxx. */
 int hy_procs_read(struct hy_procs *procs);
-/* The descendants of this process only: it takes as long as these are many, however many others there are. One that is
- * forked or loses its parent meanwhile may be missing: for measurements, not for signals. 0 or -Exxx (-ENOENT: the
- * kernel does not list children). */
+/* The descendants of this process only: the cost depends on their number only, not on that of other processes. One that
+ * is forked or loses its parent in the meantime may be missing: for measurements, not for signals. 0 or -Exxx (-ENOENT:
+ * the kernel does not list children). */
 int hy_procs_read_tree(struct hy_procs *procs);
 /* Adds those with these PIDs that are not in it yet. 0 or -Exxx. */
 int hy_procs_add(struct hy_procs *procs, pid_t first, pid_t last);
@@ -67,7 +67,7 @@ int hy_children_each(void (*each)(void *arg, pid_t pid), void *arg);
 /* The PID of the newest process or thread of this PID namespace; -1: unknown. */
 int64_t hy_newest_pid(void);
 /* Bytes of anonymous and shared memory; `exact` counts a shared page once over
- * all processes that map it, and costs milliseconds. 0 when it is gone. */
+ * all processes that map it, and costs milliseconds. 0 when it does not exist any more. */
 uint64_t hy_proc_memory(pid_t pid, bool exact);
 /* Its anonymous memory alone, without swap. */
 uint64_t hy_proc_anonymous(pid_t pid);
@@ -75,7 +75,7 @@ uint64_t hy_proc_anonymous(pid_t pid);
 uint64_t hy_proc_private(pid_t pid);
 /* Its resident size. */
 uint64_t hy_proc_resident(pid_t pid);
-/* Its CPU time, with that of the children it has waited for. 0 when it is gone. */
+/* Its CPU time, with that of the children it has waited for. 0 when it does not exist any more. */
 int64_t hy_proc_cpu_ms(pid_t pid);
 
 /* ---- cgroup_find.c, cgroup.c ---- */
@@ -103,8 +103,8 @@ struct hy_cgroup {
 /* A trial's cgroup. */
 struct hy_trial_cgroup {
     enum hy_cgroup_kind kind;
-    char *path;      /* NULL: it has none */
-    int events;      /* v1: an eventfd, v2: memory.events; changes when the limit was hit */
+    char *path; /* NULL: it has none */
+    int events; /* v1: an eventfd, v2: memory.events; changes when the limit was hit */
 };
 
 /* Finds a writable hierarchy and makes the agent's cgroup there; kind NONE when
@@ -136,8 +136,8 @@ struct hy_spawn {
     char *const *argv;
     char *const *env;
     const char *cwd;
-    int fds[3];       /* become 0, 1 and 2; all above 2 */
-    int cgroup_fd;    /* or -1 */
+    int fds[3]; /* become 0, 1 and 2; all above 2 */
+    int cgroup_fd; /* or -1 */
     uint64_t open_files; /* or 0 */
     const int *inherit;
     size_t inherit_count;
@@ -185,16 +185,16 @@ enum hy_stage {
     HY_STAGE_STARTING, /* a server forks it: its PID is not known yet */
     HY_STAGE_RUNNING,
     HY_STAGE_LINGERING, /* the main process has ended, others not yet */
-    HY_STAGE_ENDING,  /* SIGTERM was sent; SIGKILL at kill_at */
+    HY_STAGE_ENDING, /* SIGTERM was sent; SIGKILL at kill_at */
     HY_STAGE_KILLING, /* SIGKILL in rounds until no process is left */
-    HY_STAGE_GONE,    /* only the pipes are still to be read */
+    HY_STAGE_GONE, /* only the pipes are still to be read */
 };
 
 struct hy_output_pipe {
     uv_poll_t poll;
     struct hy_process *process;
-    int fd;      /* of the trial: 1 or 2 */
-    int pipe;    /* our end; -1 once read to the end */
+    int fd; /* of the trial: 1 or 2 */
+    int pipe; /* our end; -1 once read to the end */
     bool paused;
 };
 
@@ -207,59 +207,59 @@ struct hy_process {
     pid_t pid;
     int pidfd;
     bool main_alive;
-    bool serves;                /* a fork server, not a trial */
-    bool forked;                /* by a fork server ... */
-    uint64_t inherited;         /* ... with so much resident memory */
-    cpu_set_t cores;            /* while STARTING: its CPU affinity; empty: ours */
+    bool serves; /* a fork server, not a trial */
+    bool forked; /* by a fork server ... */
+    uint64_t inherited; /* ... with so much resident memory */
+    cpu_set_t cores; /* while STARTING: its CPU affinity; empty: ours */
     enum hy_stage stage;
-    bool has_outcome;           /* end.outcome was decided before its death */
-    bool ended;                 /* on_end was called, or the start failed */
+    bool has_outcome; /* end.outcome was decided before its death */
+    bool ended; /* on_end was called, or the start failed */
     struct hy_process_end end;
     char message[320];
     uint64_t memory;
-    uint64_t used;              /* the largest amount measured */
+    uint64_t used; /* the largest amount measured */
 
-    unsigned oom_checks;         /* memory_watch.c */
-    int64_t check_at;            /* when its memory is checked next, by hy_clock_ms */
+    unsigned oom_checks; /* memory_watch.c */
+    int64_t check_at; /* when its memory is checked next, by hy_clock_ms */
     struct hy_memory_growth growth;
-    int64_t exact_at;           /* when it was last measured exactly; 0: never ... */
-    uint64_t exact, cheap;      /* ... and both sums at that time */
-    int64_t stopped_at;         /* when it was last stopped to be measured, and how often in a row */
+    int64_t exact_at; /* when it was last measured exactly; 0: never ... */
+    uint64_t exact, cheap; /* ... and both sums at that time */
+    int64_t stopped_at; /* when it was last stopped to be measured, and how often in a row */
     unsigned stops;
     int64_t timeout_ms;
-    int64_t kill_at;            /* by uv_now */
-    unsigned rounds;            /* of SIGKILL */
+    int64_t kill_at; /* by uv_now */
+    unsigned rounds; /* of SIGKILL */
     struct hy_trial_cgroup cgroup;
     struct hy_output_pipe pipes[2];
-    int control;                /* while STARTING: to the child, which waits for the go-ahead; else -1 */
+    int control; /* while STARTING: to the child, which waits for the go-ahead; else -1 */
     uv_poll_t control_poll;
     uv_poll_t exit_poll, oom_poll;
     uv_timer_t timer;
-    unsigned handles;           /* of libuv, not closed yet */
+    unsigned handles; /* of libuv, not closed yet */
 };
 
 struct hy_supervisor {
     uv_loop_t *loop;
     struct hy_list processes;
-    struct hy_map by_pid;       /* main processes that are not reaped yet */
+    struct hy_map by_pid; /* main processes that are not reaped yet */
     size_t count;
     pid_t self;
     char mark[HY_MARK_MAX];
     struct hy_cgroup cgroup;
     int null_fd;
-    unsigned cores;             /* that trials may run on */
-    pid_t container_root;       /* whose descendants share container_limit bytes; 0: no container */
+    unsigned cores; /* that trials may run on */
+    pid_t container_root; /* whose descendants share container_limit bytes; 0: no container */
     uint64_t container_limit;
     int64_t container_check_at;
     struct hy_memory_growth container_growth;
     uv_signal_t child_signal;
     uv_timer_t watch_timer, orphan_timer;
     unsigned handles;
-    struct hy_procs snapshot;     /* descendants.c */
+    struct hy_procs snapshot; /* descendants.c */
     int64_t snapshot_at;
-    bool snapshot_is_tree;      /* has only descendants, perhaps not all */
-    int64_t snapshot_pid;       /* the newest PID at that time; -1: unknown */
-    uint8_t bytes[65536];       /* the buffer of all reads */
+    bool snapshot_is_tree; /* has only descendants, perhaps not all */
+    int64_t snapshot_pid; /* the newest PID at that time; -1: unknown */
+    uint8_t bytes[65536]; /* the buffer of all reads */
 };
 
 /* After a failed start or at the end: closes everything; freed when libuv has closed its handles. */

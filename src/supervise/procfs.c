@@ -234,7 +234,7 @@ static int pass_listed_children(struct children *c, int fd)
     return n < 0 ? -errno : c->count;
 }
 
-/* Of one thread. -ENOENT: it is gone, or the kernel has no CONFIG_PROC_CHILDREN. */
+/* Of one thread. -ENOENT: it has exited, or the kernel has no CONFIG_PROC_CHILDREN. */
 static int pass_thread_children(struct children *c, pid_t pid, pid_t thread)
 {
     hy_cleanup_close int fd = -1;
@@ -271,7 +271,7 @@ static void add_to_tree(void *arg, pid_t pid)
         t->rc = read_into(t->procs, pid);
 }
 
-/* A thread that is gone by now had no children that matter: they have moved. */
+/* The children of a thread that has exited in the meantime have been reparented. */
 static int add_children_of_thread(struct tree *t, pid_t pid, pid_t thread)
 {
     struct children c = {.each = add_to_tree, .arg = t};
@@ -280,7 +280,7 @@ static int add_children_of_thread(struct tree *t, pid_t pid, pid_t thread)
     return rc < 0 && rc != -ENOENT && rc != -ESRCH ? rc : t->rc;
 }
 
-/* A child is listed under the thread that made it. */
+/* A child is listed under the thread that forked it. */
 static int add_children_of_threads(struct tree *t, pid_t pid)
 {
     struct dirent *e;
@@ -298,7 +298,7 @@ static int add_children_of_threads(struct tree *t, pid_t pid)
     return rc;
 }
 
-/* One that gets another parent meanwhile may be listed twice. */
+/* A process that is reparented in the meantime may be listed twice. */
 static void sort_uniquely(struct hy_procs *procs)
 {
     size_t n = 0;
@@ -319,7 +319,7 @@ int hy_procs_read_tree(struct hy_procs *procs)
     procs->n = 0;
     rc = pass_thread_children(&c, getpid(), getpid());
     rc = rc < 0 ? rc : t.rc;
-    for (size_t i = 0; rc == 0 && i < procs->n; i++) { /* the list grows meanwhile */
+    for (size_t i = 0; rc == 0 && i < procs->n; i++) { /* the list grows in this loop */
         pid_t pid = procs->list[i].pid;
 
         rc = procs->list[i].threads > 1 ? add_children_of_threads(&t, pid) : add_children_of_thread(&t, pid, pid);

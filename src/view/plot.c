@@ -17,7 +17,7 @@
 #define PAIR_SHARE_MIN 0.01
 #define NAME_COLUMNS 30
 #define LOG_SPAN 100
-/* A tenth of the values is out of the picture if the rest would otherwise be less than a quarter of it. */
+/* The worst tenth of the values is left out if the others would otherwise occupy less than a quarter of the plot. */
 #define CUT_SHARE 0.9
 #define CUT_RATIO 4
 
@@ -54,7 +54,8 @@ static void set_range(struct hy_plot_axis *a, double low, double high)
     a->high = fmin(high + around, DBL_MAX);
 }
 
-/* The range of all values, or only of the better ones if the others are far away. *ret_beyond: how many these are. */
+/* The range of all values, or only of the better ones if the others are far away. *ret_beyond: the number of the
+ * others. */
 static int metric_range(struct hy_plot_axis *a, const struct hy_plot_metric *metric, const double *values, size_t count,
                         size_t *ret_beyond)
 {

@@ -24,8 +24,8 @@ int hy_plot_width(const struct hy_style *style)
     return width < WIDTH_MAX ? width : WIDTH_MAX;
 }
 
-/* From 0 at the low end of an axis to 1 at its high end. Halves, since the distance of two doubles may exceed the
- * largest one. */
+/* From 0 at the low end of an axis to 1 at its high end. Computes with halves, since the difference of two doubles
+ * may overflow. */
 static double position(const struct hy_plot_axis *a, double value)
 {
     if (a->is_log)
@@ -160,7 +160,7 @@ static void render_y_label(const struct hy_canvas *c, struct hy_out *out, int ro
     hy_out_str(out, *label ? (unicode ? "┤" : "+") : (unicode ? "│" : "|"));
 }
 
-/* Text at a column of a line of blanks; what does not fit is cut. */
+/* Writes text at a column of a blank line; text that does not fit is truncated. */
 static int put_at(struct hy_out *out, int at, int column, const char *text, int room)
 {
     if (room <= 0)

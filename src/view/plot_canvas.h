@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A picture of dots with axes, as text; private to this part. A character has 2 x 4 dots (Braille), or without Unicode
+ * A plot of dots with axes, as text; private to this part. A character has 2 x 4 dots (Braille), or without Unicode
  * 1 x 2 dots (' . :).
  */
 #ifndef HY_VIEW_PLOT_CANVAS_H
@@ -34,7 +34,7 @@ struct hy_canvas {
     uint8_t cells[HY_CANVAS_LAYERS][HY_CANVAS_ROWS][HY_CANVAS_COLUMNS_MAX];
 };
 
-/* The width that plots use: that of the terminal, at most 100 columns; 80 where there is none. */
+/* The width that plots use: that of the terminal, at most 100 columns; 80 without a terminal. */
 int hy_plot_width(const struct hy_style *style);
 
 /* Its size is that of the output's style. */
@@ -42,10 +42,10 @@ void hy_canvas_init(struct hy_canvas *c, const struct hy_out *out, const struct 
                     const struct hy_plot_axis *y);
 /* Draws a dot; nothing where it is outside. */
 void hy_canvas_point(struct hy_canvas *c, enum hy_canvas_layer layer, double x, double y);
-/* Draws a horizontal line at y from x to `to`, and a vertical one there to `y_next`; what is above or below the picture
- * is at its edge. */
+/* Draws a horizontal line at y from x to `to`, and a vertical one there to `y_next`; values above or below the range
+ * are drawn at the edge. */
 void hy_canvas_step(struct hy_canvas *c, enum hy_canvas_layer layer, double x, double to, double y, double y_next);
-/* Appends the picture with its axes. */
+/* Appends the plot with its axes. */
 void hy_canvas_render(const struct hy_canvas *c, struct hy_out *out);
 
 /* The text with control characters escaped; free it. NULL when out of memory. */

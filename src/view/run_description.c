@@ -97,7 +97,7 @@ static json_t *parsed(const char *json)
     return value ? value : hy_json_text(json);
 }
 
-/* The list of texts, whatever an imported file has in its place. */
+/* A list of strings, even if an imported store has something else. */
 json_t *hy_json_tags(const char *json)
 {
     json_t *all = json ? hy_json_parse(json, 0) : NULL, *tag;

@@ -37,7 +37,7 @@ static void reply(struct hy_exchange *x, const struct hy_asset *a)
         x->status = 500;
 }
 
-/* The page is at any depth of the address (runs/7/trials/3): its links are relative to <base>. */
+/* The page is served at any depth (runs/7/trials/3): its links are relative to <base>. */
 static int append_page(struct hy_exchange *x, const struct hy_asset *a)
 {
     static const char mark[] = "<base href=\"/";

@@ -203,7 +203,7 @@ bool hy_certificate_has_name(SSL_CTX *tls, const char *name)
     return X509_check_host(x, name, 0, 0, NULL) == 1 || X509_check_ip_asc(x, name, 0) == 1;
 }
 
-/* It will be printed, so only what a name can have; and no pattern ("*.example"). */
+/* It is printed, so only characters of host names are accepted; and no wildcard ("*.example"). */
 static bool is_host_name(const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++)

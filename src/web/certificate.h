@@ -10,14 +10,14 @@
 #include "base/err.h"
 
 /*
- * Reads PEM files: the certificate with the chain behind it, and its key, which only this user may be able to read.
+ * Reads PEM files: the certificate followed by its chain, and its key, which must be readable by this user only.
  * Both may be one file. Logs a warning about a certificate that is not valid now. 0, or -Exxx with a sentence. Free the
  * result with SSL_CTX_free; connections hold references of their own.
  */
 int hy_certificate_load(const char *cert_path, const char *key_path, SSL_CTX **ret, struct hy_err *err);
 /* Whether it is for this host name or address. */
 bool hy_certificate_has_name(SSL_CTX *tls, const char *name);
-/* The first of its host names that is not a pattern. False: there is none. */
+/* The first of its host names that is not a wildcard. False: there is none. */
 bool hy_certificate_first_name(SSL_CTX *tls, char *ret, size_t size);
 
 #endif

@@ -17,7 +17,7 @@
 #define HEAD_TIMEOUT_MS 10000 /* from the first byte of a request to the end of its head; for the handshake of TLS */
 #define IDLE_TIMEOUT_MS 90000 /* between requests */
 #define STALL_TIMEOUT_MS 30000 /* without progress in the middle of a message */
-#define BODY_BYTES_MIN (64u << 10) /* progress of a body: a byte now and then would hold its memory for years */
+#define BODY_BYTES_MIN (64u << 10) /* progress of a body: a trickle of bytes would hold its memory for years */
 #define READ_CHUNK HY_STREAM_ROOM
 #define IN_MAX (HY_HTTP_HEAD_MAX + READ_CHUNK)
 #define SOURCE_CHUNK (256u << 10)
@@ -177,7 +177,7 @@ static void on_shut(uv_shutdown_t *s, int status)
     disconnect(s->data);
 }
 
-/* Disconnects a client that has received all. */
+/* Disconnects a client that has received the whole reply. */
 static void finish(struct connection *c)
 {
     c->shutdown.data = c;

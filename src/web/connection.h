@@ -4,7 +4,7 @@
  *
  * Whatever a client does, it uses one connection and a bounded amount of memory: a head has to arrive within 10 s, as
  * has the handshake of TLS, and of a body 64 KB, or its end, within 30 s each; a client that reads nothing of a reply
- * for 30 s is disconnected, and a connection without a request is the first to go when there are too many.
+ * for 30 s is disconnected, and a connection without a request is the first to be closed when there are too many.
  */
 #ifndef HY_WEB_CONNECTION_H
 #define HY_WEB_CONNECTION_H

@@ -85,7 +85,7 @@ char *hy_http_encode(const char *text);
 
 /*
  * The part of `size` bytes that a field "range" asks for. Returns 1 and where it starts and ends, 0 when everything is
- * to be sent (several parts, another unit, nonsense), or -ERANGE when it starts behind the end.
+ * to be sent (several parts, another unit, invalid), or -ERANGE when it starts after the end.
  */
 int hy_http_range(const char *field, uint64_t size, uint64_t *ret_start, uint64_t *ret_end);
 
@@ -124,7 +124,7 @@ ssize_t hy_http_parse_response(const uint8_t *bytes, size_t n, enum hy_http_meth
                                const char **ret_why);
 void hy_http_response_done(struct hy_http_response *r);
 
-/* ---- what parsers of heads share; they change the text ---- */
+/* ---- helpers of the head parsers; they change the text ---- */
 
 /* The size of the head at `bytes`, with the empty line at its end; 0: its end is not there. */
 size_t hy_http_head_size(const uint8_t *bytes, size_t n);
@@ -134,7 +134,7 @@ size_t hy_http_count(const struct hy_http_field *fields, size_t count, const cha
 
 /* Ends the line at `line`, and returns where the next one starts; NULL: a CR or LF is not part of a CRLF. */
 char *hy_http_end_line(char *line);
-/* Parses all lines "Name: value", and adds them to `fields`, which has HY_HTTP_FIELDS_MAX places. 0 or -EPROTO. */
+/* Parses all lines "Name: value", and adds them to `fields`, which has room for HY_HTTP_FIELDS_MAX. 0 or -EPROTO. */
 int hy_http_parse_fields(char *lines, struct hy_http_field *fields, size_t *count, struct hy_http_refusal *ret_refusal);
 
 #endif

@@ -46,11 +46,11 @@ static int find_body(struct hy_http_response *r, enum hy_http_method method, con
 
     if (hy_http_count(r->fields, r->field_count, "transfer-encoding") > 1 ||
         hy_http_count(r->fields, r->field_count, "content-length") > 1 || (encoding && length))
-        return wrong(ret_why, "the length of its reply is given more than once");
+        return wrong(ret_why, "the app's reply has more than one length");
     if (encoding && strcasecmp(encoding, "chunked") != 0)
-        return wrong(ret_why, "the encoding of its reply is not known here");
+        return wrong(ret_why, "the app's reply has an unsupported transfer encoding");
     if (length && hy_http_parse_length(length, &r->body_size) < 0)
-        return wrong(ret_why, "the length of its reply is not a number");
+        return wrong(ret_why, "the app's reply has an invalid length");
     r->has_size = length;
     if (method == HY_HTTP_HEAD || r->status < 200 || r->status == 204 || r->status == 304)
         r->body = HY_HTTP_BODY_NONE;
@@ -67,7 +67,7 @@ static int parse_head(char *text, enum hy_http_method method, struct hy_http_res
     char *fields = hy_http_end_line(text);
 
     if (!fields || parse_status_line(text, r) < 0)
-        return wrong(ret_why, "its reply is not HTTP/1.1");
+        return wrong(ret_why, "the app's reply is not HTTP/1.1");
     if (hy_http_parse_fields(fields, r->fields, &r->field_count, &refusal) < 0)
         return wrong(ret_why, refusal.why);
     return find_body(r, method, ret_why);
@@ -81,9 +81,9 @@ ssize_t hy_http_parse_response(const uint8_t *bytes, size_t n, enum hy_http_meth
     int rc;
 
     if (!size)
-        return n < HY_HTTP_HEAD_MAX ? 0 : wrong(ret_why, "the head of its reply is too long");
+        return n < HY_HTTP_HEAD_MAX ? 0 : wrong(ret_why, "the head of the app's reply is too long");
     if (memchr(bytes, '\0', size))
-        return wrong(ret_why, "the head of its reply has a NUL");
+        return wrong(ret_why, "the head of the app's reply contains a NUL");
     text = hy_malloc(size);
     if (!text)
         return -ENOMEM;

@@ -94,7 +94,7 @@ static void free_projects(struct hy_projects *all)
 
 /* ---- stores ---------------------------------------------------------------------------------- */
 
-/* Of any project: NULL. */
+/* NULL: of any project. */
 static struct hy_store *take_unused(struct hy_stores *all, const struct hy_project *p)
 {
     struct hy_store *s = NULL;

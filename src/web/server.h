@@ -37,7 +37,7 @@ struct hy_project {
 
 struct hy_projects {
     uv_mutex_t mutex;
-    struct hy_list all; /* the server's own first; none is removed before the end */
+    struct hy_list all; /* the server's project first; none is removed before the end */
 };
 
 struct hy_web {
@@ -45,7 +45,7 @@ struct hy_web {
     uv_loop_t *loop;
     struct hy_acceptor *acceptor;
     uv_signal_t signals[3];
-    bool had_terminal; /* whose end ends the server */
+    bool had_terminal; /* closing it ends the server */
     uint16_t port;
     SSL_CTX *tls; /* for new connections; NULL: plain HTTP */
     struct hy_connections connections;
@@ -65,8 +65,7 @@ void hy_web_announce(struct hy_web *web);
 
 /* The following are for handlers, in any thread. */
 
-/* The project with that ID, if it was read before; NULL is the server's own. The result is valid until the server ends.
- */
+/* The project with that ID, if it is known already; NULL: the server's project. Valid until the server ends. */
 const struct hy_project *hy_web_known_project(struct hy_web *web, const char *id);
 /* Reads the list of the user's projects again. Not on the loop: it waits for their file systems. */
 int hy_web_projects_update(struct hy_web *web, struct hy_err *err);

@@ -17,7 +17,7 @@ struct hy_sessions {
 
 /* Makes the first token. 0 or -EIO. */
 int hy_sessions_init(struct hy_sessions *s);
-/* Starts a session, and replaces the token. False: the token is wrong, or no random numbers are to be had. */
+/* Starts a session, and replaces the token. False: the token is wrong, or there are no random numbers. */
 bool hy_session_start(struct hy_sessions *s, const char *token, char ret_id[HY_SECRET_SIZE]);
 /* Starts one without a token. 0 or -EIO. */
 int hy_session_add(struct hy_sessions *s, char ret_id[HY_SECRET_SIZE]);
@@ -27,7 +27,7 @@ void hy_sessions_end_all(struct hy_sessions *s);
 
 int hy_secret_new(char ret[HY_SECRET_SIZE]); /* 0 or -EIO */
 
-/* Tickets: each leads into one app, works once, and only for a minute. */
+/* Tickets: each opens one app, works once, and expires after a minute. */
 enum { HY_TICKETS_MAX = 16, HY_TICKET_MS = 60000 };
 
 struct hy_tickets {
@@ -41,7 +41,7 @@ struct hy_tickets {
 
 /* 0 or -EIO. `now_ms` is monotonic. */
 int hy_ticket_issue(struct hy_tickets *t, uint64_t app, int64_t now_ms, char ret_secret[HY_SECRET_SIZE]);
-/* False: it is wrong, too old, or was used. */
+/* False: it is invalid, expired, or already used. */
 bool hy_ticket_use(struct hy_tickets *t, const char *secret, int64_t now_ms, uint64_t *ret_app);
 
 #endif

@@ -50,7 +50,7 @@ static void handle_login(struct hy_exchange *x)
 static bool end_session(void *sessions, const char *id)
 {
     hy_session_end(sessions, id);
-    return false; /* go on: another cookie of that name may be the one that counts */
+    return false; /* continue: another cookie of that name may be the valid one */
 }
 
 static void handle_logout(struct hy_exchange *x)

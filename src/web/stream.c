@@ -277,7 +277,7 @@ int hy_stream_shutdown(struct hy_stream *s, uv_shutdown_t *r, uv_shutdown_cb shu
 
     if (s->ssl && !s->is_in_handshake) {
         ERR_clear_error();
-        (void)SSL_shutdown(s->ssl); /* fails after an error: then there is nothing to say */
+        (void)SSL_shutdown(s->ssl); /* fails after an error: then nothing is sent */
         rc = flush(s, false);
     }
     return rc < 0 ? rc : uv_shutdown(r, &s->uv.stream, shut);
@@ -285,7 +285,7 @@ int hy_stream_shutdown(struct hy_stream *s, uv_shutdown_t *r, uv_shutdown_cb shu
 
 /* ---- reading ----------------------------------------------------------------------------------------- */
 
-/* Once. */
+/* Calls `read` once. */
 static void report_end(struct hy_stream *s)
 {
     const uv_buf_t none = {0};
@@ -297,7 +297,7 @@ static void report_end(struct hy_stream *s)
     read(&s->uv.stream, s->end, &none);
 }
 
-/* The caller closes the connection: what explains it has to go first, as far as the socket takes it. */
+/* The caller will close the connection: the alert is sent before, as far as the socket accepts it. */
 static void send_failure_reply(struct hy_stream *s)
 {
     static const char http[] = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
@@ -311,7 +311,7 @@ static void send_failure_reply(struct hy_stream *s)
     hy_buf_clear(&s->out);
 }
 
-/* OpenSSL takes memory for a message when its length has arrived: 128 KB for a few bytes, if they say so. */
+/* OpenSSL allocates a message as soon as its length has arrived: up to 128 KB for a few bytes. */
 static bool hello_is_too_long(struct hy_stream *s)
 {
     size_t n = HELLO_HEAD - s->hello_len < s->in_len ? HELLO_HEAD - s->hello_len : s->in_len;

@@ -4,7 +4,7 @@
  *
  * The functions are libuv's, and so are their callbacks, whose handle has the stream's data. With TLS, callers read and
  * write plain text; a plain stream only calls libuv. Encryption is on the loop: 64 KB at a time, after which the loop
- * serves other connections. A stream with TLS has at most that much encrypted text in memory, whatever is written.
+ * serves other connections. A stream with TLS has at most that much encrypted data in memory, however much is written.
  */
 #ifndef HY_WEB_STREAM_H
 #define HY_WEB_STREAM_H
@@ -39,7 +39,7 @@ int hy_stream_read_start(struct hy_stream *s, uv_alloc_cb alloc, uv_read_cb read
 void hy_stream_read_stop(struct hy_stream *s);
 /* One write at a time. The bytes must stay valid until `written` is called. */
 int hy_stream_write(struct hy_stream *s, uv_write_t *w, const uv_buf_t *parts, unsigned count, uv_write_cb written);
-/* Tells the receiver that nothing follows: with TLS it can tell this from a connection that was cut. */
+/* Shuts down the sending side: with TLS the receiver can distinguish this from an aborted connection. */
 int hy_stream_shutdown(struct hy_stream *s, uv_shutdown_t *r, uv_shutdown_cb shut);
 
 #endif

@@ -9,7 +9,7 @@
  *   stream       their bytes, plain or with TLS; certificate: the server's
  *   http         requests and responses as bytes
  *   site         routes, logins, and what browsers are allowed to do
- *   api/         runs and trials as JSON, and what changes them; in threads of libuv's pool
+ *   api/         runs and trials as JSON, and changes to them; in threads of libuv's pool
  *   files/       the project's files, models and shares, confined to it; the same
  *   apps/        TensorBoard and Jupyter behind a proxy, on a port of their own
  */
@@ -26,7 +26,7 @@ struct hy_web_settings {
     const char *address;            /* to listen on */
     uint16_t port;                  /* 0: a free one */
     const char *base_url; /* of a proxy: "/user/ada/hopyard", "https://hub.example/ada"; NULL: there is none */
-    uint16_t apps_port;   /* for TensorBoard and Jupyter; 0: the one behind `port`, or a free one */
+    uint16_t apps_port;   /* for TensorBoard and Jupyter; 0: the one after `port`, or a free one */
     const char *apps_url; /* the origin under which a proxy shows that port: "https://apps.hub.example"; NULL */
     const char *tls_cert; /* PEM files; NULL: plain HTTP */
     const char *tls_key;

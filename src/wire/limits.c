@@ -122,13 +122,13 @@ static void check_usage(struct excess *e, const Hy__UsageReport *report)
 
 static void check_agent_usage(struct excess *e, const Hy__AgentUsage *usage)
 {
-    size_t n = hy__agent_usage__get_packed_size(usage); /* with fields of newer versions */
+    size_t n = hy__agent_usage__get_packed_size(usage); /* includes fields of newer versions */
 
     check_count(e, "GPUs", usage->n_gpus, HY_GPU_LIST_LIMIT);
     for (size_t i = 0; i < usage->n_gpus && !e->found; i++)
         check_text(e, "a GPU's name", usage->gpus[i]->name, HY_NAME_LIMIT);
     if (n > HY_AGENT_USAGE_LIMIT)
-        exceeded(e, "the use of a machine in %zu bytes (the limit is %u)", n, HY_AGENT_USAGE_LIMIT);
+        exceeded(e, "a machine usage report of %zu bytes (the limit is %u)", n, HY_AGENT_USAGE_LIMIT);
 }
 
 const char *hy_limits_exceeded(const Hy__Control *m, char *text, size_t size)

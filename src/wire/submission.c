@@ -57,7 +57,7 @@ static int spawn(const char *program, const char *directory, int fd, pid_t *ret)
     return -rc;
 }
 
-/* A program that has ended is no error here: its answer contains the reason. */
+/* A program that has ended is not an error here: its answer contains the reason. */
 static int send_all(int fd, const uint8_t *bytes, size_t n)
 {
     while (n) {
@@ -90,7 +90,7 @@ static int exchange(const char *program, const char *directory, const uint8_t *b
         rc = send_all(ends[0], bytes, n);
         if (rc == 0)
             rc = hy_read_all(ends[0], answer);
-        if (rc == -ECONNRESET) /* the program has refused the message before its end; its answer was read */
+        if (rc == -ECONNRESET) /* the program has rejected the message before reading all of it; its answer was read */
             rc = 0;
         if (rc < 0)
             hy_err_sys(err, rc, "cannot communicate with %s", program);

@@ -9,7 +9,7 @@
 
 #define INTERVAL_MAX_MS (INT64_C(1) << 40)
 
-#define VALUE_MAX (INT64_C(1) << 43) /* in bytes, KB are up to 2^53: what a page's numbers can hold */
+#define VALUE_MAX (INT64_C(1) << 43) /* KB, in bytes the largest exact integer in JavaScript */
 
 /* The columns of a point, in the order of the message's lists. */
 static const size_t columns[] = {
@@ -56,7 +56,7 @@ static void thin(struct hy_usage *u)
     for (; i < u->count; i++)
         u->points[kept++] = u->points[i];
     u->count = kept;
-    if (u->interval_ms < INTERVAL_MAX_MS) /* points that come more often than asked for thin it again and again */
+    if (u->interval_ms < INTERVAL_MAX_MS) /* points that are more frequent than the interval cause repeated thinning */
         u->interval_ms *= 2;
 }
 

@@ -3,8 +3,8 @@
  * usage: what an attempt used over time, in at most HY_USAGE_POINTS points.
  *
  * An agent adds a point per interval. When all points are taken, pairs of neighbors become one and the interval is
- * doubled. So a series has the size of a short list however long the attempt runs, and always has its first point, its
- * last one, and the one with most memory. Packed, it is a Usage message: some 8 bytes a point.
+ * doubled. So a series is short however long the attempt runs, and always contains its first point, its
+ * last one, and the one with the most memory. Packed, it is a Usage message: some 8 bytes a point.
  */
 #ifndef HY_WIRE_USAGE_H
 #define HY_WIRE_USAGE_H
@@ -40,7 +40,7 @@ void hy_usage_add(struct hy_usage *u, const struct hy_usage_point *p);
 
 /* Appends the packed message. 0 or -ENOMEM. */
 int hy_usage_pack(const struct hy_usage *u, struct hy_buf *out);
-/* Both are for input that is not trusted: 0, -EBADMSG or -ENOMEM. */
+/* Both are for untrusted input: 0, -EBADMSG or -ENOMEM. */
 int hy_usage_unpack(const void *bytes, size_t n, struct hy_usage *ret);
 int hy_usage_read(const Hy__Usage *m, struct hy_usage *ret);
 

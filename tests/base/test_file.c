@@ -515,7 +515,7 @@ static int open_below(const char *path)
     return fd < 0 ? fd : 0;
 }
 
-HY_TEST_WITH(test_what_is_opened_below_is_there_and_no_link, make_folder, remove_folder)
+HY_TEST_WITH(test_open_below_opens_existing_files_and_no_links, make_folder, remove_folder)
 {
     static const char *const outside[] = {"", "/", "/a", "a/", "a//f", ".", "..", "a/..", "a/../a/f", "./a"};
 

@@ -31,7 +31,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(yard: Yard, browser: Browser) -> Iterator[Page]:
-    """Logged in. Whatever the browser complains about is a failure, except for refusals (400, 409)."""
+    """Logged in. Any error in the browser is a failure, except for refusals (400, 409)."""
     server = Ui(yard)
     context = browser.new_context(viewport={"width": 1200, "height": 800})
     page = context.new_page()
@@ -51,7 +51,7 @@ def shoot(page: Page, name: str, full_page: bool = False) -> None:
 
 
 def serious(page: Page) -> list[Any]:
-    """What axe-core finds on our page, without the minor ones. Frames contain TensorBoard and JupyterLab, which are not ours."""
+    """Violations that axe-core finds on our page, without the minor ones. Frames contain TensorBoard and JupyterLab, which are not ours."""
     page.evaluate(AXE.read_text())
     found = page.evaluate("axe.run(document, {resultTypes: ['violations'], iframes: false})")["violations"]
     return [(v["id"], [n["html"] for n in v["nodes"]]) for v in found if v["impact"] in ("serious", "critical")]

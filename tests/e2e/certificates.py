@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates that sign themselves, for servers of this machine."""
+"""Self-signed certificates, for servers on this machine."""
 from __future__ import annotations
 
 import ssl

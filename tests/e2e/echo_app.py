@@ -7,7 +7,7 @@ Called as `-c CODE SOCKET …`. Below its prefix:
     big     as many bytes as the query says; with "chunked," in front in chunks
     wait    replies when the file that the query names exists; `stall` never reads the body
     websocket  one that a browser accepts
-    socket  a "WebSocket": sends back what it receives; `flood` sends until nobody reads
+    socket  a "WebSocket": sends back what it receives; `flood` sends until the browser stops reading
     die     ends without a reply
 """
 import base64
@@ -29,7 +29,7 @@ class Handler(socketserver.StreamRequestHandler):
         head = []
         while line := self.rfile.readline().rstrip(b"\r\n"):
             head.append(line.decode("latin-1"))
-        if not head:  # a check whether somebody listens
+        if not head:  # a check whether the app listens
             return
         path, _, query = head[0].split(" ")[1].partition("?")
         self.fields = dict(line.lower().split(": ", 1) for line in head[1:])

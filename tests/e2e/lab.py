@@ -54,13 +54,13 @@ class Lab:
         return Kernel(self, kernel["id"])
 
     def end(self, number: int = signal.SIGINT) -> None:
-        """It ends without a question."""
+        """Ends it, without a prompt."""
         self.process.send_signal(number)
         self.process.communicate(timeout=60)
         assert self.process.returncode == 0 and "hopyard notebook: " not in self.errors.read_text(), self.errors.read_text()
 
     def kill(self) -> None:
-        """At the end of a test, whatever has happened: the server's group; its kernels end with it."""
+        """At the end of a test, in any case: kills the server's group; its kernels end with it."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate(timeout=60)

@@ -47,7 +47,7 @@ def patterns() -> list[tuple[re.Pattern[str], str]]:
 
 
 def operation(method: str, address: str) -> dict[str, Any] | None:
-    """What the file says about a request for /api/v1/…; None: nothing."""
+    """The description of a request for /api/v1/…; None: there is none."""
     path = address.partition("?")[0].partition(PREFIX)[2]
     for pattern, template in patterns():
         if pattern.fullmatch(path) and method.lower() in description()["paths"][template]:
@@ -68,7 +68,7 @@ def check(content: dict[str, Any], body: bytes) -> None:
 
 
 def check_exchange(method: str, address: str, sent: str | bytes | None, status: int, kind: str, received: bytes) -> None:
-    """A request and its reply; whatever is not JSON has its own tests."""
+    """A request and its reply; replies that are not JSON have their own tests."""
     found = operation(method, address)
     failure: dict[str, Any] = {"$ref": "#/components/responses/Failure"}
     responses = found["responses"] if found else {}

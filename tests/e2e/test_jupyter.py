@@ -295,7 +295,7 @@ def test_project_on_hdfs_is_refused(yard: Yard, hdfs: Any) -> None:
     assert "JupyterLab needs a directory on this machine" in refused.stderr
 
 
-def test_missing_jupyterlab_is_one_sentence(yard: Yard, tmp_path: Path) -> None:
+def test_missing_jupyterlab_is_explained_in_one_line(yard: Yard, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
     [packages] = (tmp_path / "bare/lib").glob("python*/site-packages")
     (packages / "hopyard").symlink_to(Path(hopyard.__file__).parent)
@@ -313,7 +313,7 @@ def test_port_in_use_is_an_error_if_it_was_given(yard: Yard) -> None:
     assert str(port) in refused.stderr and "Traceback" not in refused.stderr and not ADDRESS.search(refused.stdout)
 
 
-def test_directory_that_cannot_be_created_is_one_sentence(yard: Yard) -> None:
+def test_directory_that_cannot_be_created_is_explained_in_one_line(yard: Yard) -> None:
     (yard.project / "Jupyter").write_text("a file")
     refused = yard.run("notebook", "--no-browser", rc=1, env={"HOPYARD_PYTHON": sys.executable})
     assert refused.stderr.startswith("hopyard notebook: cannot create the directory of notebooks: ")

@@ -410,13 +410,13 @@ def test_runs_of_one_second_do_not_share_a_directory(yard: Yard) -> None:
 
 
 def test_a_command_is_run_when_the_run_has_ended(yard: Yard) -> None:
-    told = yard.project / "told"
+    notified = yard.project / "notified"
     yard.run("run", "--name", "night", "--grid", "x=1..2", "--max", "acc",
-             "--notify", f'echo "$HOPYARD_RUN $HOPYARD_NAME $HOPYARD_STATE $HOPYARD_METRIC $HOPYARD_BEST" >> {told}',
+             "--notify", f'echo "$HOPYARD_RUN $HOPYARD_NAME $HOPYARD_STATE $HOPYARD_METRIC $HOPYARD_BEST" >> {notified}',
              "--", "sh", "-c", "echo acc=0.{x}")
     yard.wait_idle()
-    assert told.read_text() == "1 night done acc 0.2\n"
-    yard.run("run", "--notify", f"echo $HOPYARD_STATE >> {told}; exit 7", "--", "false", rc=1)
+    assert notified.read_text() == "1 night done acc 0.2\n"
+    yard.run("run", "--notify", f"echo $HOPYARD_STATE >> {notified}; exit 7", "--", "false", rc=1)
     yard.wait_idle()
-    assert told.read_text().splitlines()[1] == "failed" and yard.state(2) == "failed"
-    assert "the command of --notify failed with status 7" in (yard.project / ".hopyard/run-2.log").read_text()
+    assert notified.read_text().splitlines()[1] == "failed" and yard.state(2) == "failed"
+    assert "the --notify command failed with status 7" in (yard.project / ".hopyard/run-2.log").read_text()

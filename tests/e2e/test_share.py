@@ -131,7 +131,7 @@ def test_new_files_and_directories_are_covered(users: Users) -> None:
     assert not users.can(BOB, "rm", users.train / "deep" / "er" / "file")
 
 
-def test_taking_back_revokes_only_what_was_added(users: Users) -> None:
+def test_a_revocation_removes_only_what_was_added(users: Users) -> None:
     (users.train / "before").write_text("x")
     os.chown(users.train / "before", ALICE, ALICE)
     access = b"\x02\x00\x00\x00" + b"".join(
@@ -184,7 +184,7 @@ def test_a_data_set_replaced_by_a_link_is_not_written_to(users: Users) -> None:
     ("/etc", "is not in the project"),
     ("Resources/train/a.csv", "is a file; share the directory"),
 ])  # fmt: skip
-def test_what_must_not_be_shared_is_refused(users: Users, path: str, reason: str) -> None:
+def test_paths_that_must_not_be_shared_are_refused(users: Users, path: str, reason: str) -> None:
     users.hopyard(ALICE, "run", "--", "true")
     assert users.can(ALICE, "mkdir", "-p", "Resources/nested/deep/.hopyard", "Logs")
     rights = users.rights()
@@ -215,7 +215,7 @@ def test_killed_in_the_middle_is_completed_by_list_and_add(users: Users) -> None
     assert json.loads(record.read_text())["shares"][0]["state"] == "granting"
     assert not users.can(BOB, "ls", users.train)  # the way to it is opened last
     listed = users.hopyard(ALICE, "share", "list")
-    assert "completed a change of shares that was interrupted" in listed.stderr and "incomplete" not in listed.stdout
+    assert "completed an interrupted change of shares" in listed.stderr and "incomplete" not in listed.stdout
     assert users.can(BOB, "sh", "-c", f"cat {users.train}/a.csv {many}/0 {many}/19999")
     text = record.read_text().replace('"granted"', '"revoking"')
     record.write_text(text)
@@ -257,7 +257,7 @@ def test_removing_and_moving_the_data_set_of_another_project_is_refused(users: U
 
 
 def test_an_entry_in_a_project_of_another_user_is_not_followed(users: Users) -> None:
-    """It could lead to the files of the one who uses it."""
+    """It could refer to files of the user who follows it."""
     (users.fraud / "Shared").mkdir()
     (users.fraud / "Shared" / "a::b").write_text(f"hopyard share 1\n{users.train}\n{ALICE}\n")
     os.chown(users.fraud / "Shared" / "a::b", BOB, BOB)
@@ -276,7 +276,7 @@ def test_the_owner_of_a_project_can_be_named_by_its_directory(users: Users) -> N
 # ---- HDFS ------------------------------------------------------------------------------------------------------------
 
 
-class Far:
+class HdfsUsers:
     """The same two projects on HDFS."""
 
     def __init__(self, yard: Yard, hdfs: Hdfs, folder: str, state: Path) -> None:
@@ -306,38 +306,38 @@ class Far:
 
 
 @pytest.fixture
-def far(yard: Yard, hdfs: Hdfs, request: pytest.FixtureRequest, tmp_path: Path) -> Far:
-    return Far(yard, hdfs, request.node.name.removeprefix("test_")[:40], tmp_path)
+def hdfs_users(yard: Yard, hdfs: Hdfs, request: pytest.FixtureRequest, tmp_path: Path) -> HdfsUsers:
+    return HdfsUsers(yard, hdfs, request.node.name.removeprefix("test_")[:40], tmp_path)
 
 
-def test_hdfs_share_is_read_only_covers_new_files_and_is_taken_back(far: Far) -> None:
-    before = far.acls()
-    assert "Permission denied" in far.run("bob", "fs", "ls", far.train, rc=1).stderr
-    added = far.run("alice", "share", "add", "Resources/train", "--with", "bob").stdout
-    assert f"hopyard share accept --as churn::train {far.train}" in added
-    assert "which you can read." in far.run("bob", "share", "accept", "--as", "churn::train", far.train).stdout
-    place = f"{far.fraud}/Shared/churn::train"
-    assert far.run("bob", "fs", "cat", f"{place}/a.csv").stdout == Path("/etc/hostname").read_text()
-    far.put("alice", f"{far.train}/sub/new")
-    assert far.run("bob", "fs", "cat", f"{place}/sub/new").stdout
-    assert "Permission denied" in far.put("bob", f"{place}/mine", rc=1).stderr
-    assert "Permission denied" in far.run("bob", "fs", "ls", far.churn, rc=1).stderr
-    assert "user:bob:r-x" in far.acls()
-    far.run("alice", "share", "remove", "Resources/train", "--with", "bob")
-    assert "Permission denied" in far.run("bob", "fs", "ls", far.train, rc=1).stderr
-    far.run("alice", "fs", "rm", f"{far.train}/sub/new")
-    assert far.acls() == before
+def test_hdfs_share_is_read_only_covers_new_files_and_is_revoked(hdfs_users: HdfsUsers) -> None:
+    before = hdfs_users.acls()
+    assert "Permission denied" in hdfs_users.run("bob", "fs", "ls", hdfs_users.train, rc=1).stderr
+    added = hdfs_users.run("alice", "share", "add", "Resources/train", "--with", "bob").stdout
+    assert f"hopyard share accept --as churn::train {hdfs_users.train}" in added
+    assert "which you can read." in hdfs_users.run("bob", "share", "accept", "--as", "churn::train", hdfs_users.train).stdout
+    place = f"{hdfs_users.fraud}/Shared/churn::train"
+    assert hdfs_users.run("bob", "fs", "cat", f"{place}/a.csv").stdout == Path("/etc/hostname").read_text()
+    hdfs_users.put("alice", f"{hdfs_users.train}/sub/new")
+    assert hdfs_users.run("bob", "fs", "cat", f"{place}/sub/new").stdout
+    assert "Permission denied" in hdfs_users.put("bob", f"{place}/mine", rc=1).stderr
+    assert "Permission denied" in hdfs_users.run("bob", "fs", "ls", hdfs_users.churn, rc=1).stderr
+    assert "user:bob:r-x" in hdfs_users.acls()
+    hdfs_users.run("alice", "share", "remove", "Resources/train", "--with", "bob")
+    assert "Permission denied" in hdfs_users.run("bob", "fs", "ls", hdfs_users.train, rc=1).stderr
+    hdfs_users.run("alice", "fs", "rm", f"{hdfs_users.train}/sub/new")
+    assert hdfs_users.acls() == before
 
 
-def test_hdfs_writable_share_and_rights_from_before(far: Far) -> None:
-    far.hdfs.shell("-setfacl", "-m", "user:bob:r--,user:carol:rw-", f"{far.train}/a.csv")
-    before = far.acls()
-    far.run("alice", "share", "add", f"{far.train}", "--with", "bob", "--write")
-    far.run("bob", "share", "accept", "--as", "churn::train", far.train)
-    far.put("bob", f"{far.fraud}/Shared/churn::train/sub/bobs")
-    assert far.run("alice", "fs", "cat", f"{far.train}/sub/bobs").stdout
-    listed = json.loads(far.run("bob", "share", "list", "--json").stdout)["received"]
-    assert [(e["name"], e["target"], e["write"]) for e in listed] == [("churn::train", far.train, True)]
-    far.run("bob", "fs", "rm", f"{far.fraud}/Shared/churn::train/sub/bobs")
-    far.run("alice", "share", "remove", "Resources/train", "--with", "bob")
-    assert far.acls() == before and "user:carol:rw-" in before
+def test_hdfs_writable_share_and_rights_from_before(hdfs_users: HdfsUsers) -> None:
+    hdfs_users.hdfs.shell("-setfacl", "-m", "user:bob:r--,user:carol:rw-", f"{hdfs_users.train}/a.csv")
+    before = hdfs_users.acls()
+    hdfs_users.run("alice", "share", "add", f"{hdfs_users.train}", "--with", "bob", "--write")
+    hdfs_users.run("bob", "share", "accept", "--as", "churn::train", hdfs_users.train)
+    hdfs_users.put("bob", f"{hdfs_users.fraud}/Shared/churn::train/sub/bobs")
+    assert hdfs_users.run("alice", "fs", "cat", f"{hdfs_users.train}/sub/bobs").stdout
+    listed = json.loads(hdfs_users.run("bob", "share", "list", "--json").stdout)["received"]
+    assert [(e["name"], e["target"], e["write"]) for e in listed] == [("churn::train", hdfs_users.train, True)]
+    hdfs_users.run("bob", "fs", "rm", f"{hdfs_users.fraud}/Shared/churn::train/sub/bobs")
+    hdfs_users.run("alice", "share", "remove", "Resources/train", "--with", "bob")
+    assert hdfs_users.acls() == before and "user:carol:rw-" in before

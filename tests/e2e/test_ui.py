@@ -86,7 +86,7 @@ def test_nothing_of_a_project_is_shown_without_a_login(ui: Ui, gate_run: None) -
     assert ui.request("/").status == 200 and b"digits" not in ui.request("/").body
 
 
-def test_a_cookie_that_a_script_of_an_app_has_set_does_not_lock_out(inside: Ui) -> None:
+def test_a_cookie_set_by_a_script_of_an_app_does_not_break_the_session(inside: Ui) -> None:
     """Cookies do not depend on ports: such a script can set one of our name for a path, and the browser sends it first."""
     name, shadow = f"hopyard-{inside.port}", "0" * 64
     for cookies in (f"{name}={shadow}; {inside.cookie}", f"{inside.cookie}; {name}={shadow}", f"{name}=; {name}; {inside.cookie}",
@@ -454,17 +454,17 @@ def test_output_that_is_a_link_is_not_followed(yard: Yard, inside: Ui) -> None:
     ("/api/v1/runs/1/trials/9", 404, "run 1 has no trial 9"),
     ("/api/v1/runs/1/trials/x", 404, "'x' is not the number of a trial"),
     ("/api/v1/runs/1/trials/1/output/run.db", 404, "stdout or stderr, not 'run.db'"),
-    ("/api/v1/runs/1/trials/1/output/stdout?offset=x", 400, "'offset' is a number"),
+    ("/api/v1/runs/1/trials/1/output/stdout?offset=x", 400, "'offset' must be a number"),
     ("/api/v1/runs/7", 404, "no run '7' here"),
     ("/api/v1/runs/nobody/trials", 404, "nobody"),
-    ("/api/v1/runs/1/trials?limit=many", 400, "'limit' is a number up to 10000, not 'many'"),
-    ("/api/v1/runs/1/trials?offset=-1", 400, "'offset' is a number"),
-    ("/api/v1/runs/1/trials?sort=color", 400, "'sort' is number, value, state, time or param:NAME"),
+    ("/api/v1/runs/1/trials?limit=many", 400, "'limit' must be a number up to 10000, not 'many'"),
+    ("/api/v1/runs/1/trials?offset=-1", 400, "'offset' must be a number"),
+    ("/api/v1/runs/1/trials?sort=color", 400, "'sort' must be number, value, state, time or param:NAME"),
     ("/api/v1/runs/1/trials?sort=param:%22", 400, "cannot sort by the hyperparameter '\"'"),
-    ("/api/v1/runs/1/trials?state=odd", 400, "'state' is running, done, failed or stopped, not 'odd'"),
-    ("/api/v1/runs/1/columns?since=x", 400, "'since' is a number"),
-    ("/api/v1/runs/1/curves?trials=1,x", 400, "'x' is not one of them"),
-    ("/api/v1/runs/1/curves?trials=" + ",".join(["1"] * 101), 400, "up to 100 numbers"),
+    ("/api/v1/runs/1/trials?state=odd", 400, "'state' must be running, done, failed or stopped, not 'odd'"),
+    ("/api/v1/runs/1/columns?since=x", 400, "'since' must be a number"),
+    ("/api/v1/runs/1/curves?trials=1,x", 400, "check 'x'"),
+    ("/api/v1/runs/1/curves?trials=" + ",".join(["1"] * 101), 400, "at most 100 trial numbers"),
     ("/api/v1/nothing", 404, "there is no '/api/v1/nothing'"),
     ("/assets/nothing.js", 404, "there is no '/assets/nothing.js'"),
     ("/api/v1/../../etc/passwd", 400, "segment '.' or '..'"),
@@ -536,12 +536,12 @@ def test_runs_and_trials_get_names_tags_and_notes(yard: Yard, inside: Ui, gate_r
     assert json.loads(yard.run("ls", "--json").stdout)[0]["tags"] == ["a", "b"]
     assert inside.change(run, "PATCH", {"name": None, "tags": [], "note": ""}).status == 204
     assert inside.get(run)["name"] is None and inside.get(run)["tags"] == []
-    assert inside.get("/api/v1/runs/1")["state"] == "running"  # its driver goes on
+    assert inside.get("/api/v1/runs/1")["state"] == "running"  # its driver continues
 
 
 @pytest.mark.parametrize("value", [{"name": 1}, {"name": "x" * 201}, {"tags": "a"}, {"tags": [1]}, {"tags": [""]},
                                    {"tags": ["x"] * 33}, {"note": ["x"]}, {"state": "done"}, [], "x", 7])
-def test_a_label_that_is_not_possible_is_refused(yard: Yard, inside: Ui, value: object) -> None:
+def test_an_invalid_label_is_refused(yard: Yard, inside: Ui, value: object) -> None:
     yard.run("run", "--name", "kept", "--", "true")
     assert inside.change("/api/v1/runs/1", "PATCH", value).status == 400
     assert inside.get("/api/v1/runs/1")["name"] == "kept"
@@ -568,7 +568,7 @@ def test_a_run_is_started_resumed_and_removed(yard: Yard, inside: Ui) -> None:
     assert inside.change("/api/v1/runs/1", "DELETE").status == 404
 
 
-def test_a_run_that_runs_is_not_removed(yard: Yard, inside: Ui, gate_run: None) -> None:
+def test_a_running_run_is_not_removed(yard: Yard, inside: Ui, gate_run: None) -> None:
     reply = inside.change("/api/v1/runs/1", "DELETE")
     assert reply.status == 409 and "stop it first" in reply.json()["error"] and yard.state() == "running"
     assert inside.change("/api/v1/runs/1/resume", "POST").status == 400
@@ -589,7 +589,7 @@ def test_a_run_that_cannot_be_started_names_the_option(yard: Yard, inside: Ui, v
 @pytest.mark.parametrize("value", [{}, {"command": "true", "options": []}, {"command": [], "options": []},
                                    {"command": ["true", 1], "options": []}, {"command": ["true"], "options": [["x"]]},
                                    {"command": ["true"], "options": [["project", "/tmp"]]}])
-def test_a_start_that_is_malformed_is_refused(inside: Ui, value: object) -> None:
+def test_a_malformed_start_request_is_refused(inside: Ui, value: object) -> None:
     assert inside.change("/api/v1/runs", "POST", value).status == 400
 
 

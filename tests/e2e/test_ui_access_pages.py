@@ -58,7 +58,7 @@ def label(server: Ui) -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Page]:
-    """A browser that is logged in at a project with something on every page; its run 3 goes on."""
+    """A browser that is logged in at a project with something on every page; its run 3 is running."""
     folder = tmp_path_factory.mktemp("access")
     theirs = folder / "weather" / "Resources" / "rain"
     put(theirs, "numbers.csv", "1,2\n")
@@ -111,9 +111,9 @@ def delete_question(page: Page) -> None:
     expect(page.get_by_text("Delete train and everything in it?")).to_be_visible()
 
 
-def take_back(page: Page) -> None:
-    page.get_by_role("button", name="Take back…").click()
-    expect(page.get_by_role("button", name="Keep it")).to_be_visible()
+def revoke_question(page: Page) -> None:
+    page.get_by_role("button", name="Revoke…").click()
+    expect(page.get_by_role("button", name="Cancel")).to_be_visible()
 
 
 def wrong_jupyter_form(page: Page) -> None:
@@ -132,7 +132,7 @@ PAGES: list[tuple[str, str, str, Callable[[Page], None] | None]] = [
     ("run-contour", "runs/1?tab=contour&x=x&y=rate", "24 trials", None),
     ("run-curves", "runs/1?tab=curves", "Trial 2", None),
     ("run-timeline", "runs/1?tab=timeline", "Timeline", None),
-    ("run-compare", "runs/1?tab=compare&pick=1,2,3", "only what differs", None),
+    ("run-compare", "runs/1?tab=compare&pick=1,2,3", "only differences", None),
     ("run-edit", "runs/1", "acc against x", edit_form),
     ("run-stop", "runs/3", "sleep 1000", stop_question),
     ("trial", "runs/1/trials/2", "inverse", None),
@@ -141,7 +141,7 @@ PAGES: list[tuple[str, str, str, Callable[[Page], None] | None]] = [
     ("files-preview", f"files/Resources?open={LONG_NAME}", "digit-0001.png", None),
     ("files-delete", "files/Resources?open=train", "train", delete_question),
     ("models", "models", "mnist", None),
-    ("shares", "shares", "64002", take_back),
+    ("shares", "shares", "64002", revoke_question),
     ("tensorboard-choose", "tensorboard", "second", None),
     ("tensorboard", "tensorboard?runs=1", "Open in a new tab", None),
     ("tensorboard-failed", "tensorboard?runs=99", "could not start", None),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ran where, what waited, and what it used: in the store, and by the API of `hopyard ui`."""
+"""Attempts, their waits and their resource usage: in the store, and in the API of `hopyard ui`."""
 from __future__ import annotations
 
 import os
@@ -57,7 +57,7 @@ def grow(yard: Yard, *options: object) -> Path:
 
 def usage_of(inside: Ui, run: int = 1, trial: int = 1) -> dict[str, list[int]] | None:
     reply = inside.request(f"/api/v1/runs/{run}/trials/{trial}")
-    attempts = reply.json()["attempts"] if reply.status == 200 else []  # 404: it has not been asked for yet
+    attempts = reply.json()["attempts"] if reply.status == 200 else []  # 404: the trial has not been created yet
     return attempts[0]["usage"] if attempts else None
 
 

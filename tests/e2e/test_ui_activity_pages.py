@@ -18,7 +18,7 @@ def params(page: Page) -> dict[str, int]:
     return {name: int(value) for name, value in re.findall(r"[?&](from|to)=(\d+)", page.evaluate("location.search"))}
 
 
-def test_a_timeline_is_pointed_at_zoomed_and_left_for_a_trial(yard: Yard, page: Page) -> None:
+def test_a_timeline_shows_details_zooms_and_opens_a_trial(yard: Yard, page: Page) -> None:
     yard.run("run", "--name", "growth", "--parallel", "1", "--retries", "0", "--grid", "x=1..3", "--", "sh", "-c",
              f'python3 -c "{GROWS}"; [ {{x}} != 2 ]', rc=None)
     page.goto(page.url + "runs/1?tab=timeline")
@@ -72,13 +72,13 @@ def test_the_cluster_shows_what_runs_and_what_is_held(yard: Yard, page: Page) ->
     start = page.url
     page.get_by_role("link", name="Cluster").click()
     expect(page).to_have_url(start + "cluster")
-    expect(page.get_by_text("No run goes on, so there are no agents.")).to_be_visible()
+    expect(page.get_by_text("No runs are active, so there are no agents.")).to_be_visible()
     yard.run("run", "--detach", "--name", "busy", "--grid", f"x=1..{CORES + 3}", "--", "sleep", "1000")
     wait_for(lambda: len(yard.processes("^sleep 1000$")) == CORES, "every core has a trial")
     yard.run("run", "--detach", "--name", "second", "--", "sleep", "0.1")
     busy = page.locator(".cluster-run", has_text="busy")
     second = page.locator(".cluster-run", has_text="second")
-    expect(busy).to_contain_text(f"{CORES} running, 3 in the queue")  # it came by itself
+    expect(busy).to_contain_text(f"{CORES} running, 3 in the queue")  # without a reload
     expect(busy.get_by_role("meter", name="Slots of local in use")).to_have_attribute("aria-valuetext", f"{CORES} of {CORES}")
     expect(busy.get_by_role("meter", name="Memory of local in use")).to_be_visible()
     expect(second).to_contain_text("1 held:")
@@ -97,4 +97,4 @@ def test_the_cluster_shows_what_runs_and_what_is_held(yard: Yard, page: Page) ->
     page.goto(start + "cluster")
     yard.run("stop", "1")
     yard.wait_idle()
-    expect(page.get_by_text("No run goes on, so there are no agents.")).to_be_visible()
+    expect(page.get_by_text("No runs are active, so there are no agents.")).to_be_visible()

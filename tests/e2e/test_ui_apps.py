@@ -53,7 +53,7 @@ def peak(ui: Ui) -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
-# ---- who may enter ---------------------------------------------------------------------------------------------------
+# ---- access ----------------------------------------------------------------------------------------------------------
 
 def test_a_ticket_enters_once_and_its_cookie_is_for_this_port_only(ui: Ui) -> None:
     app = App(ui)
@@ -78,7 +78,7 @@ def test_the_page_and_the_apps_do_not_accept_each_others_cookies(ui: Ui, app: Ap
     assert app.request("echo", cookie=f"hopyard-apps-{app.port}={ui.cookie.partition('=')[2]}").status == 401
 
 
-def test_a_logout_of_the_page_is_one_of_the_apps(ui: Ui, app: App) -> None:
+def test_a_logout_of_the_page_logs_out_of_the_apps(ui: Ui, app: App) -> None:
     assert app.request("echo").status == 200
     with app.switch("socket") as s:
         assert ui.post("/logout").status == 204
@@ -99,7 +99,7 @@ def test_tickets_are_for_the_page_alone(ui: Ui, app: App) -> None:
 
 
 def test_a_script_of_an_app_cannot_use_the_pages_session(ui: Ui, app: App) -> None:
-    """It is of the same site, so the browser sends the cookie, and says where the request comes from."""
+    """It is on the same site, so the browser sends the cookie, together with the origin of the request."""
     for mode in ("cors", "no-cors", "websocket"):
         reply = ui.request("/api/v1/runs", sec_fetch_site="same-site", sec_fetch_mode=mode, origin=app.origin)
         assert reply.status == 403 and "Access-Control-Allow-Origin" not in reply.headers
@@ -189,7 +189,7 @@ def test_requests_that_two_servers_could_read_differently_are_refused(app: App, 
     assert app.request("echo").status == 200  # the second request was not sent to it
 
 
-def test_bytes_behind_a_request_are_not_another_one(app: App) -> None:
+def test_bytes_after_a_request_are_not_another_request(app: App) -> None:
     with app.connect() as s:
         s.sendall(app.head("echo") + app.head("die"))
         assert receive_all(s).count(b"HTTP/1.1 ") == 1
@@ -197,21 +197,21 @@ def test_bytes_behind_a_request_are_not_another_one(app: App) -> None:
 
 
 @pytest.mark.parametrize(("reply", "words"), [
-    ("nonsense\r\n\r\n", "not HTTP"),
+    ("invalid\r\n\r\n", "not HTTP"),
     ("HTTP/2 200 OK\r\n\r\n", "not HTTP"),
     ("HTTP/1.1 2000 OK\r\n\r\n", "not HTTP"),
     ("HTTP/1.1 200 OK\nX: y\n\n\r\n\r\n", "not HTTP"),
     ("HTTP/1.1 200 OK\r\nX y\r\n\r\n", "invalid name"),
-    ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", "more than once"),
-    ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\nx", "more than once"),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", "more than one length"),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\nx", "more than one length"),
     ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nx", "encoding"),
-    ("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nx", "not a number"),
+    ("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nx", "invalid length"),
     ("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n", "does not fit"),
     ("HTTP/1.1 103 Early Hints\r\n\r\n" * 9, "does not fit"),
     ("HTTP/1.1 200 OK\r\n", "without a reply"),
     ("", "without a reply"),
 ])
-def test_a_malformed_reply_is_a_sentence_in_its_place(app: App, reply: str, words: str) -> None:
+def test_a_malformed_reply_is_replaced_by_an_error_message(app: App, reply: str, words: str) -> None:
     got = app.request("raw?" + quote(reply))
     assert got.status == 502 and words in got.json()["error"], got.body
 
@@ -247,7 +247,7 @@ def test_large_bodies_pass_in_both_directions_in_little_memory(ui: Ui, app: App)
     assert peak(ui) - before < 48 * MB
 
 
-def test_slow_apps_and_browsers_hold_nobody_up(ui: Ui, app: App, yard: Yard) -> None:
+def test_slow_apps_and_browsers_do_not_block_others(ui: Ui, app: App, yard: Yard) -> None:
     gate = yard.project / "gate"
     before = peak(ui)
     with ExitStack() as stack:
@@ -309,9 +309,9 @@ def test_too_many_connections_are_refused_and_the_page_answers(ui: Ui, app: App,
     wait_for(lambda: app.request("echo").status == 200, "there is room again")
 
 
-# ---- their life -------------------------------------------------------------------------------------------------------
+# ---- lifetime ---------------------------------------------------------------------------------------------------------
 
-def test_one_app_serves_the_same_runs_and_ends_when_it_is_told_to(yard: Yard, ui: Ui, app: App) -> None:
+def test_one_app_serves_the_same_runs_and_ends_on_request(yard: Yard, ui: Ui, app: App) -> None:
     assert start(ui)["id"] == app.row["id"]
     yard.run("run", "--", "true")
     other = wait_started(ui, start(ui, "1,2"))
@@ -326,7 +326,7 @@ def test_one_app_serves_the_same_runs_and_ends_when_it_is_told_to(yard: Yard, ui
     assert gone.status == 404 and "open it again" in gone.json()["error"]
 
 
-def test_an_app_that_nobody_uses_is_ended_and_one_in_use_is_not(yard: Yard, ui: Ui) -> None:
+def test_an_idle_app_is_ended_and_one_in_use_is_not(yard: Yard, ui: Ui) -> None:
     end(ui)
     yard.env["HOPYARD_TEST_APP_IDLE_MS"] = "1000"
     yard.run("run", "--", "true")
@@ -354,7 +354,7 @@ def test_the_number_of_apps_is_bounded(ui: Ui) -> None:
     assert [a["key"] for a in ui.get("/api/v1/apps")["apps"]] == [str(run) for run in range(104, 120)]
 
 
-def test_an_app_that_dies_is_a_sentence_and_can_be_started_again(ui: Ui, app: App) -> None:
+def test_an_app_that_dies_is_reported_and_can_be_started_again(ui: Ui, app: App) -> None:
     died = app.request("die")
     assert died.status == 502 and "without a reply" in died.json()["error"]
     wait_for(lambda: ui.get(f"/api/v1/apps/{app.row['id']}")["state"] == "failed", "its end is seen")
@@ -365,7 +365,7 @@ def test_an_app_that_dies_is_a_sentence_and_can_be_started_again(ui: Ui, app: Ap
     assert again["id"] != app.row["id"] and again["state"] == "ready"
 
 
-def test_why_an_app_does_not_start_is_one_sentence(yard: Yard, ui: Ui) -> None:
+def test_an_app_that_cannot_start_has_an_error_of_one_line(yard: Yard, ui: Ui) -> None:
     missing = wait_started(ui, start(ui, "7"))
     assert missing["state"] == "failed" and missing["message"] == "no run '7' here; the newest is 1"
     end(ui)
@@ -379,7 +379,7 @@ def test_why_an_app_does_not_start_is_one_sentence(yard: Yard, ui: Ui) -> None:
 @pytest.mark.parametrize("runs", ["", "x", "1,", ",1", "1;2", "-1", "1,2x", ",".join("1" * 21), "1" * 30])
 def test_runs_of_a_tensorboard_are_numbers(ui: Ui, runs: str) -> None:
     reply = ui.post(f"/api/v1/apps/tensorboard?runs={quote(runs)}")
-    assert reply.status == 400 and "list of at most 20 numbers" in reply.json()["error"]
+    assert reply.status == 400 and "at most 20 run numbers" in reply.json()["error"]
     assert ui.get("/api/v1/apps")["apps"] == []
 
 
@@ -402,13 +402,13 @@ def test_apps_end_with_the_server_and_leave_nothing_behind(yard: Yard, ui: Ui, a
     assert processes(yard) == {} and not path.exists()
 
 
-def test_a_server_that_is_killed_takes_its_apps_along(yard: Yard, ui: Ui, app: App) -> None:
+def test_apps_end_when_their_server_is_killed(yard: Yard, ui: Ui, app: App) -> None:
     assert len(processes(yard)) == 1
     ui.process.kill()
     ui.process.communicate()
     wait_for(lambda: processes(yard) == {}, "its apps are killed with it")
     assert len(list(yard.runtime.rglob("app-*.sock"))) == 1
-    end(Ui(yard))  # the next one removes what nobody could
+    end(Ui(yard))  # the next one removes stale files
     assert not list(yard.runtime.rglob("app-*.sock"))
 
 
@@ -444,7 +444,7 @@ def test_behind_a_proxy_apps_have_a_url_of_their_own(yard: Yard, ui: Ui) -> None
         end(server)
 
 
-def test_a_proxy_without_a_url_for_apps_is_told_what_to_do(yard: Yard, ui: Ui) -> None:
+def test_a_proxy_without_a_url_for_apps_gets_an_error_with_the_remedy(yard: Yard, ui: Ui) -> None:
     end(ui)
     server = Ui(yard, "--allow-host", "hub.example")
     try:

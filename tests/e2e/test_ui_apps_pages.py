@@ -27,7 +27,7 @@ def server(yard: Yard) -> Iterator[Ui]:
 
 @pytest.fixture
 def page(server: Ui, browser: Browser) -> Iterator[Page]:
-    """Logged in. Complaints about what the page itself does are failures; TensorBoard has some of its own."""
+    """Logged in. Errors of the page itself are failures; TensorBoard has errors of its own."""
     context = browser.new_context(viewport={"width": 1200, "height": 800})
     page = context.new_page()
     complaints: list[str] = []

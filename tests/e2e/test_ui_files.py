@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files by the API of the page: what is listed, sent, received and changed, and what must never be."""
+"""Files in the API of the page: listings, downloads, uploads and changes, and their confinement to the project."""
 from __future__ import annotations
 
 import csv
@@ -120,7 +120,7 @@ def test_names_of_any_bytes_are_listed_sent_and_deleted(yard: Yard, ui: Ui) -> N
     assert ui.get(API)["entries"] == []
 
 
-# ---- what must never be reached ------------------------------------------------------------------------------------------
+# ---- confinement ---------------------------------------------------------------------------------------------------------
 
 OUTSIDE = ["..", "../outside/secret", "a/../../outside/secret", "/etc/passwd", "//etc/passwd", "./a", "a/.", "a//f", "a/",
            "..%2foutside/secret", "file:///etc/passwd", "hdfs://x/y", "a" * 300, "a/" * 3000 + "a"]
@@ -317,7 +317,7 @@ def test_a_file_is_sent_whole_or_in_ranges(yard: Yard, ui: Ui) -> None:
     assert content(ui, "empty").body == b"" and content(ui, "empty", range="bytes=0-0").status == 416
 
 
-def test_what_a_browser_could_run_is_saved_and_images_are_shown_in_a_sandbox(yard: Yard, ui: Ui) -> None:
+def test_files_with_scripts_are_saved_and_images_are_shown_in_a_sandbox(yard: Yard, ui: Ui) -> None:
     for name in ("x.html", "x.svg", "x.xml", "x.pdf", "x.js", "x.htm", "x", "x.png.html", "x.txt"):
         put(yard, name, "<script>alert(1)</script>")
         headers = content(ui, name).headers
@@ -343,7 +343,7 @@ def test_a_file_that_becomes_shorter_cuts_the_connection(yard: Yard, ui: Ui) -> 
     assert received < 64 << 20
 
 
-def test_a_client_that_reads_slowly_holds_nobody_up(yard: Yard, ui: Ui) -> None:
+def test_a_client_that_reads_slowly_does_not_block_others(yard: Yard, ui: Ui) -> None:
     put(yard, "big", b"x" * (64 << 20))
     slow = []
     for _ in range(20):  # more than the server has threads
@@ -472,7 +472,7 @@ def test_an_upload_is_canceled(yard: Yard, ui: Ui) -> None:
     assert ui.post(upload.address, "DELETE").status == 204 and upload.start().json()["offset"] == 0
 
 
-def test_an_upload_that_nobody_continues_is_removed_after_a_day(yard: Yard, ui: Ui) -> None:
+def test_an_abandoned_upload_is_removed_after_a_day(yard: Yard, ui: Ui) -> None:
     old, new = Upload(ui, "old", b"0123456789"), Upload(ui, "new", b"0123456789")
     assert old.piece(0, 4).status == 200
     [part] = yard.project.iterdir()
@@ -508,7 +508,7 @@ def test_bodies_of_all_clients_together_are_bounded(yard: Yard, ui: Ui) -> None:
     assert (yard.project / "f").stat().st_size == PIECE
 
 
-def test_an_upload_of_a_byte_now_and_then_is_cut_off_and_a_slow_one_is_not(yard: Yard) -> None:
+def test_an_upload_that_trickles_is_cut_off_and_a_slow_one_is_not(yard: Yard) -> None:
     yard.env["HOPYARD_TEST_BODY_MS"] = "1500"
     ui = Ui(yard)
     ui.log_in()
@@ -767,7 +767,7 @@ def test_the_files_of_a_trial_are_those_below_its_directory(yard: Yard, ui: Ui, 
 # ---- HDFS ----------------------------------------------------------------------------------------------------------------------
 
 @pytest.fixture
-def far(yard: Yard, hdfs: Hdfs, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def hdfs_project(yard: Yard, hdfs: Hdfs, request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of a project on HDFS, which commands of the yard use."""
     url = f"{hdfs.url}/Projects/{request.node.name.removeprefix('test_')[:40]}"
     yard.env |= {**hdfs.env(), "HOPYARD_PROJECT": url, "XDG_STATE_HOME": str(tmp_path / "state")}
@@ -775,7 +775,7 @@ def far(yard: Yard, hdfs: Hdfs, request: pytest.FixtureRequest, tmp_path: Path) 
     return url
 
 
-def test_files_of_a_project_on_hdfs_are_used_as_local_ones(yard: Yard, far: str, hdfs: Hdfs) -> None:
+def test_files_of_a_project_on_hdfs_are_used_as_local_ones(yard: Yard, hdfs_project: str, hdfs: Hdfs) -> None:
     ui = Ui(yard)
     ui.log_in()
     try:
@@ -788,7 +788,7 @@ def test_files_of_a_project_on_hdfs_are_used_as_local_ones(yard: Yard, far: str,
         upload.ui = ui
         assert upload.all(1 << 20).json()["complete"]
         assert names(ui, "Resources") == ["f.bin"]
-        assert ui.get(f"{API}?path=Resources")["address"] == f"{far}/Resources"
+        assert ui.get(f"{API}?path=Resources")["address"] == f"{hdfs_project}/Resources"
         assert content(ui, "Resources/f.bin").body == data
         assert content(ui, "Resources/f.bin", range="bytes=1048570-1048580").body == data[1048570:1048581]
         assert Upload(ui, "Resources/f.bin", b"x").start().status == 409
@@ -798,15 +798,15 @@ def test_files_of_a_project_on_hdfs_are_used_as_local_ones(yard: Yard, far: str,
         assert preview(ui, "d/t.csv")["rows"] == [["a", "b"], ["1", "2"]]
         with tarfile.open(fileobj=io.BytesIO(content(ui, "d").body)) as tar:
             assert sorted(tar.getnames()) == ["d/g", "d/t.csv"]
-        assert hdfs.shell("-cat", f"{far}/d/t.csv").text == "a,b\n1,2\n"
+        assert hdfs.shell("-cat", f"{hdfs_project}/d/t.csv").text == "a,b\n1,2\n"
         assert ui.post(f"{API}/delete?path=d&recursive=1").status == 204 and names(ui) == ["Resources"]
     finally:
         end(ui)
 
 
-def test_paths_do_not_leave_a_project_on_hdfs(yard: Yard, far: str, hdfs: Hdfs) -> None:
-    yard.run("fs", "mkdir", "-p", f"{far}/../elsewhere".replace(far.rpartition("/")[2] + "/../", ""))
-    yard.run("fs", "touch", f"{far}/run.db")
+def test_paths_do_not_leave_a_project_on_hdfs(yard: Yard, hdfs_project: str, hdfs: Hdfs) -> None:
+    yard.run("fs", "mkdir", "-p", f"{hdfs_project}/../elsewhere".replace(hdfs_project.rpartition("/")[2] + "/../", ""))
+    yard.run("fs", "touch", f"{hdfs_project}/run.db")
     ui = Ui(yard)
     ui.log_in()
     try:

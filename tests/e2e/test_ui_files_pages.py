@@ -84,7 +84,7 @@ def test_files_are_uploaded_by_button_and_by_drop(yard: Yard, page: Page, tmp_pa
     page.get_by_label("Files to upload").set_input_files(chosen)
     expect(page.get_by_text("'Resources/train 1.bin' already exists")).to_be_visible()
     assert (yard.project / "Resources/train 1.bin").read_bytes() == data
-    page.get_by_role("button", name="Replace it").click()
+    page.get_by_role("button", name="Replace").click()
     expect(page.get_by_role("row", name="train 1.bin")).to_contain_text("14 bytes")
     page.get_by_role("button", name="Dismiss drop.txt").click()
     expect(page.get_by_role("region", name="Uploads")).not_to_contain_text("drop.txt")
@@ -133,7 +133,7 @@ def test_each_kind_of_file_is_previewed(yard: Yard, page: Page) -> None:
     pane = page.get_by_role("complementary")
     for name, text, shot in (("notes.md", "<img src=x onerror", ""), ("table.csv", "row <b>42</b>", "files-table"),
                              ("data.parquet", "2 rows in 1 row group", "files-parquet"), ("train.tfrecord", "7, 8", "files-records"),
-                             ("raw.bin", "It is not text in UTF-8.", ""), ("page.html", "<script>document.title", "")):
+                             ("raw.bin", "The file is not UTF-8 text.", ""), ("page.html", "<script>document.title", "")):
         page.get_by_role("button", name=name, exact=True).click()
         expect(pane).to_contain_text(text)
         assert f"open={name}" in page.url
@@ -179,7 +179,7 @@ def test_files_are_moved_deleted_downloaded_and_their_path_is_copied(yard: Yard,
     page.get_by_role("button", name="Delete…").click()
     expect(page.get_by_text("Delete old and everything in it?")).to_be_visible()
     shoot(page, "files-delete")
-    page.get_by_role("button", name="Keep it").click()
+    page.get_by_role("button", name="Cancel").click()
     assert (yard.project / "Resources/old").exists()
     page.get_by_role("button", name="Delete…").click()
     page.get_by_role("button", name="Delete", exact=True).click()

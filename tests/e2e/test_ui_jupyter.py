@@ -47,7 +47,7 @@ def test_jupyter_ends_with_a_killed_server_of_the_page(yard: Yard) -> None:
     wait_for(lambda: not yard.processes("hopyard._jupyter"), "it ends")
     [path] = yard.runtime.rglob("app-*.sock")
     wait_for(lambda: is_refused(path), "its socket is closed: a process that exits has no command line before that")
-    end(Ui(yard))  # the next one removes what is left of it
+    end(Ui(yard))  # the next one removes its stale files
     assert not path.exists()
 
 
@@ -57,7 +57,7 @@ def test_jupyter_ends_with_a_killed_server_of_the_page(yard: Yard) -> None:
     ("executors=--help", "--executors takes an integer"),
     ("engine=%0a%22%3cscript%3e", "--engine takes local"),
 ])
-def test_invalid_form_is_a_sentence(server: Ui, query: str, sentence: str) -> None:
+def test_invalid_form_is_explained_in_one_line(server: Ui, query: str, sentence: str) -> None:
     server.log_in()
     app = server.post(f"/api/v1/apps/jupyter?{query}").json()
     wait_for(lambda: server.get(f"/api/v1/apps/{app['id']}")["state"] == "failed", "it fails")

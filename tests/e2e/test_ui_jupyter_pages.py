@@ -26,7 +26,7 @@ def server(yard: Yard) -> Iterator[Ui]:
 
 @pytest.fixture
 def page(server: Ui, browser: Browser) -> Iterator[Page]:
-    """The form, logged in. Whatever the browser complains about on our page is a failure."""
+    """The form, logged in. Any error in the browser on our page is a failure."""
     context = browser.new_context(viewport={"width": 1280, "height": 860})
     page = context.new_page()
     complaints: list[str] = []
@@ -49,7 +49,7 @@ def start(page: Page) -> FrameLocator:
     return lab
 
 
-def test_form_has_the_fields_of_each_mode_and_refuses_what_cannot_be(page: Page) -> None:
+def test_form_has_the_fields_of_each_mode_and_refuses_invalid_values(page: Page) -> None:
     expect(page.get_by_role("heading", name="Jupyter")).to_be_visible()
     titles = page.locator(".field label")
     expect(titles).to_have_text(["Engine", "Number of executors", "Max parallel executions", "Executor memory (MB)", "Executor GPUs"])
@@ -59,16 +59,16 @@ def test_form_has_the_fields_of_each_mode_and_refuses_what_cannot_be(page: Page)
     page.get_by_role("radio", name="TensorFlowOnSpark").check()
     expect(titles).to_have_text(["Engine", "Number of executors", "Number of parameter servers", "Executor memory (MB)", "Executor GPUs"])
     page.get_by_label("Number of parameter servers").fill("2")
-    expect(page.get_by_role("alert")).to_have_text("Less than the number of executors (2): the others are workers.")
+    expect(page.get_by_role("alert")).to_have_text("Must be less than the number of executors (2): the others are workers.")
     expect(page.get_by_role("button", name="Start JupyterLab")).to_be_disabled()
     shoot(page, "jupyter-form-refused")
     page.get_by_label("Number of parameter servers").fill("1")
     page.get_by_label("Executor memory (MB)").fill("4G")
-    expect(page.get_by_role("alert")).to_contain_text("A whole number from 1")
+    expect(page.get_by_role("alert")).to_contain_text("Must be a whole number from 1")
     page.get_by_label("Executor memory (MB)").fill("4096")
     page.get_by_label("Engine").select_option("Spark cluster")
     expect(page.get_by_role("button", name="Start JupyterLab")).to_be_disabled()
-    page.get_by_label("Address of its master").fill("spark://host:7077")
+    page.get_by_label("Master address").fill("spark://host:7077")
     expect(page.get_by_role("button", name="Start JupyterLab")).to_be_enabled()
     expect(page.locator("form code")).to_have_text(
         "hopyard notebook --mode tfonspark --engine spark://host:7077 --executors 2 --parameter-servers 1 --executor-memory 4096")

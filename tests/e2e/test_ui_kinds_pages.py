@@ -54,7 +54,7 @@ def test_runs_of_python_functions_are_shown_as_calls(yard: Yard, page: Page) -> 
     expect(page.get_by_role("row", name="Space of rate")).to_contain_text("0.1, 0.001")
 
 
-def test_ranks_are_called_as_in_the_terminal(yard: Yard, page: Page) -> None:
+def test_ranks_are_numbered_as_in_the_terminal(yard: Yard, page: Page) -> None:
     yard.run("train", "-np", "2", "--seed", "40", "--", "sh", "-c", "echo rank $HOROVOD_RANK of $HOROVOD_SIZE, seed $HOPYARD_SEED")
     open_run(page)
     expect(page.get_by_role("tab", name="Parallel")).to_have_count(0)  # they have no hyperparameters

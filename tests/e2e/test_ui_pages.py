@@ -20,7 +20,7 @@ def test_a_run_is_watched_filtered_and_stopped(yard: Yard, page: Page) -> None:
     yard.run("run", "--name", "letters", "--grid", "x=1..3", "--max", "acc", "--", "sh", "-c", "echo acc=0.{x}")
     yard.run("run", "--detach", "--name", "digits", "--parallel", "2", "--grid", "x=1..40", "--max", "acc", "--", "sh", "-c",
              "echo acc=0.{x}; [ {x} -le 30 ] || sleep 600")
-    expect(page.get_by_role("row", name="digits")).to_contain_text("running")  # it came by itself
+    expect(page.get_by_role("row", name="digits")).to_contain_text("running")  # without a reload
     expect(page.get_by_role("row", name="digits")).to_contain_text("30 / 40")
     shoot(page, "runs")
     page.get_by_label("Filter runs").fill("letters done")
@@ -154,7 +154,7 @@ def test_the_browser_notifies_when_a_run_ends(yard: Yard, page: Page) -> None:
     yard.run("run", "--detach", "--name", "night", "--grid", "x=[5]", "--max", "acc", "--", "sh", "-c",
              f"while [ ! -e {gate} ]; do sleep 0.02; done; echo acc=0.{{x}}")
     expect(page.get_by_role("row", name="night")).to_contain_text("running")
-    page.get_by_role("link", name="Files").click()  # on whatever view
+    page.get_by_role("link", name="Files").click()  # on any view
     gate.touch()
     assert wait_for(lambda: page.evaluate("window.shown"), "a notice is shown") == ["Run 1 night is done: 1 done, 0 failed, best acc=0.5"]
     page.get_by_role("link", name="Runs", exact=True).click()

@@ -97,11 +97,11 @@ def test_the_page_is_used_behind_nginx_below_a_path(yard: Yard, behind: Page, fr
     assert behind.url == f"https://localhost:{fronts[0]}/ada/"
     yard.run("run", "--detach", "--name", "digits", "--grid", "x=[1]", "--max", "acc", "--", "sh", "-c",
              f"echo first; while [ ! -e {gate} ]; do sleep 0.05; done; echo acc=0.5")
-    behind.get_by_role("link", name="digits").click()  # it came by itself
+    behind.get_by_role("link", name="digits").click()  # without a reload
     behind.get_by_role("cell", name="1", exact=True).first.get_by_role("link").click()
     expect(behind.get_by_role("log")).to_have_text("first")
     gate.touch()
-    expect(behind.get_by_role("log")).to_have_text("first\nacc=0.5")  # nginx keeps nothing back
+    expect(behind.get_by_role("log")).to_have_text("first\nacc=0.5")  # nginx does not buffer it
     expect(behind.locator("header .state")).to_have_text("done")
     assert behind.url == f"https://localhost:{fronts[0]}/ada/runs/1/trials/1"
     behind.reload()

@@ -34,7 +34,7 @@ def open_run(page: Page, tab: str = "", **params: str) -> None:
 def column(page: Page, title: str) -> list[str]:
     """The texts of a column, of the rows that are in the document."""
     heads = [text.split(" ")[0] for text in page.locator(".rows thead th").all_inner_texts()]
-    n = heads.index(title) + 2  # behind the check boxes
+    n = heads.index(title) + 2  # after the check boxes
     return page.locator(f".rows tbody tr:not(.space) td:nth-child({n})").all_inner_texts()
 
 
@@ -122,7 +122,7 @@ def test_exports_have_all_selected_rows_in_their_order(page: Page, lattice: None
 
 
 def label_trial(page: Page, trial: int, tags: list[str], note: str | None) -> None:
-    """As another window of the page does it."""
+    """As in another window of the page."""
     origin = "/".join(page.url.split("/")[:3])
     reply = page.request.patch(f"{origin}/api/v1/runs/1/trials/{trial}", data={"tags": tags, "note": note}, headers={"origin": origin})
     assert reply.status == 204
@@ -134,7 +134,7 @@ def test_tags_of_trials_are_a_column_that_is_filtered_and_exported(page: Page, l
     expect(page.get_by_role("columnheader", name="Tags")).to_have_count(0)  # there are none yet
     label_trial(page, 2, ["odd", "keep"], "look, here")
     label_trial(page, 5, ["keeper"], None)
-    cell = page.locator(".rows td[title='look, here']")  # it came by itself
+    cell = page.locator(".rows td[title='look, here']")  # without a reload
     expect(cell.locator(".tag")).to_have_text(["odd", "keep"])
     shoot(page, "run-tags")
     page.get_by_label("Filter trials").fill("keep")
@@ -252,7 +252,7 @@ def test_trials_side_by_side_mark_what_differs(page: Page, lattice: None) -> Non
     expect(page.get_by_role("columnheader", name="Trial 4")).to_be_visible()
     different = page.locator(".sides tr.differs th").all_inner_texts()
     assert "x" not in different and {"acc", "y", "act"} <= set(different)  # the last parameter changes first
-    page.get_by_label("only what differs").check()
+    page.get_by_label("only differences").check()
     expect(page.get_by_role("rowheader", name="x", exact=True)).to_have_count(0)
     page.get_by_role("button", name="Remove trial 4").click()
     expect(page.get_by_role("columnheader", name="Trial 4")).to_have_count(0)
@@ -272,7 +272,7 @@ def test_contours_and_scatters_are_drawn_for_chosen_hyperparameters(page: Page, 
     canvas = page.get_by_role("img", name="acc over x and y")
     expect(canvas).to_be_visible()
     assert pixels(page, canvas) > 100  # a map, not an empty area
-    page.get_by_label("up").select_option("act")
+    page.get_by_label("y axis").select_option("act")
     expect(page.get_by_role("img", name="acc over x and act")).to_be_visible()
     shoot(page, "run-contour")
     page.get_by_role("tab", name="Overview").click()
@@ -314,14 +314,14 @@ def test_runs_are_compared_by_their_best_and_their_settings(yard: Yard, page: Pa
     expect(page.get_by_role("row", name="Best", exact=False).first).to_contain_text("acc=0.4 in trial 4")
     expect(page.get_by_role("row", name="Space of x")).to_contain_text("1 … 8")
     expect(page.get_by_role("row", name="Command")).to_have_count(0)  # it does not differ
-    page.get_by_label("only what differs").uncheck()
+    page.get_by_label("only differences").uncheck()
     expect(page.get_by_role("row", name="Command")).to_be_visible()
     shoot(page, "compare")
     page.get_by_role("link", name="Run 2 large").click()
     expect(page.get_by_role("heading", name="Run 2 large")).to_be_visible()
 
 
-# ---- for everybody -----------------------------------------------------------------------------------------------------------
+# ---- accessibility -----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious_on_any_view(page: Page, lattice: None, scheme: str) -> None:

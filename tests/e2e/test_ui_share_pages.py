@@ -21,7 +21,7 @@ def train(yard: Yard) -> Path:
     return folder
 
 
-def test_a_folder_is_shared_and_taken_back(yard: Yard, train: Path, page: Page) -> None:
+def test_a_folder_is_shared_and_revoked(yard: Yard, train: Path, page: Page) -> None:
     page.get_by_role("link", name="Files").click()
     page.get_by_role("link", name="Resources").click()
     page.get_by_role("button", name="Details of train").click()
@@ -37,12 +37,12 @@ def test_a_folder_is_shared_and_taken_back(yard: Yard, train: Path, page: Page) 
     page.set_viewport_size({"width": 400, "height": 800})
     shoot(page, "shares-given-phone")
     page.set_viewport_size({"width": 1200, "height": 800})
-    row.get_by_role("button", name="Take back…").click()
-    row.get_by_role("button", name="Keep it").click()
+    row.get_by_role("button", name="Revoke…").click()
+    row.get_by_role("button", name="Cancel").click()
     assert "system.posix_acl_access" in os.listxattr(train)
-    row.get_by_role("button", name="Take back…").click()
+    row.get_by_role("button", name="Revoke…").click()
     shoot(page, "shares-question")
-    row.get_by_role("button", name="Take it back").click()
+    row.get_by_role("button", name="Revoke access").click()
     expect(page.get_by_text("Nothing is shared with others.")).to_be_visible()
     assert os.listxattr(train) == []
 
@@ -73,6 +73,6 @@ def test_a_data_set_is_accepted_opened_and_removed(yard: Yard, page: Page, tmp_p
     expect(page.get_by_role("link", name="churn::theirs")).to_be_visible()
     page.get_by_role("link", name="Shares").click()
     row.get_by_role("button", name="Remove…").click()
-    row.get_by_role("button", name="Remove it").click()
+    row.get_by_role("button", name="Remove").click()
     expect(page.get_by_text("Nothing is shared with this project.")).to_be_visible()
     assert (theirs / "numbers.csv").exists()

@@ -45,7 +45,7 @@ def entries(path: Path) -> set[str]:
     return set(os.listxattr(path))
 
 
-def test_a_data_set_is_shared_listed_and_taken_back(yard: Yard, inside: Ui, train: Path) -> None:
+def test_a_data_set_is_shared_listed_and_revoked(yard: Yard, inside: Ui, train: Path) -> None:
     assert inside.get(SHARES) == {"given": [], "received": []}
     added = call(inside, "POST", SHARES, path="Resources/train", **{"with": BOB})
     assert added.status == 200 and added.json()["changed"] == 3 and added.json()["foreign"] == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hopyard ui` with TLS of its own: everything that plain HTTP does, and clients and files that are wrong."""
+"""`hopyard ui` with TLS: everything that works with plain HTTP, and invalid clients and files."""
 from __future__ import annotations
 
 import fcntl
@@ -234,9 +234,9 @@ def test_a_websocket_carries_much_in_both_directions(app: App) -> None:
     assert bytes(received) == sent
 
 
-# ---- clients that are wrong --------------------------------------------------------------------------------------------
+# ---- invalid clients ---------------------------------------------------------------------------------------------------
 
-def test_plain_http_is_told_to_use_https(ui: Ui) -> None:
+def test_plain_http_gets_an_error_that_mentions_https(ui: Ui) -> None:
     plain = Ui.__new__(Ui)
     plain.port, plain.tls = ui.port, None
     reply = plain.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -279,7 +279,7 @@ def test_a_client_may_ask_for_new_keys(ui: Ui) -> None:
     client.communicate()
 
 
-def test_garbage_and_half_handshakes_are_disconnected_and_block_nobody(ui: Ui) -> None:
+def test_garbage_and_half_handshakes_are_disconnected_and_do_not_block_others(ui: Ui) -> None:
     assert ui.tls
     out = ssl.MemoryBIO()
     with pytest.raises(ssl.SSLWantReadError):
@@ -300,7 +300,7 @@ def test_garbage_and_half_handshakes_are_disconnected_and_block_nobody(ui: Ui) -
         for _ in range(3):
             assert ui.get("/api/v1/runs")["runs"] == []
         assert time.monotonic() - started < 5
-        for s in held:  # after 10 s, whatever it has sent
+        for s in held:  # after 10 s, regardless of the bytes sent
             while True:
                 try:
                     if not s.recv(65536):
@@ -352,7 +352,7 @@ def test_a_client_that_reads_nothing_costs_little(yard: Yard, ui: Ui) -> None:
         end(ui)  # in the middle of a write
 
 
-# ---- files that are wrong ----------------------------------------------------------------------------------------------
+# ---- invalid files -----------------------------------------------------------------------------------------------------
 
 def refusal(yard: Yard, *options: object, rc: int) -> str:
     refused = yard.run("ui", "--no-browser", "--port", "0", *options, rc=rc, timeout=60)
@@ -367,7 +367,7 @@ def test_both_files_are_needed_and_contradict_plain_http(yard: Yard, certificate
     assert "use --tls-cert and --tls-key" in refusal(yard, "--listen", "0.0.0.0", rc=2)
 
 
-def test_files_that_cannot_be_used_are_refused_in_one_sentence(yard: Yard, certificate: Certificate, tmp_path: Path) -> None:
+def test_files_that_cannot_be_used_are_refused_in_one_line(yard: Yard, certificate: Certificate, tmp_path: Path) -> None:
     cert, key = certificate
     other = issue(tmp_path, "other", ["-newkey", "rsa:2048"])
     empty, garbage, encrypted, cut = (tmp_path / name for name in ("empty", "garbage", "encrypted", "cut"))

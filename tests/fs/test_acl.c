@@ -125,7 +125,7 @@ static int parse(const uint8_t *bytes, size_t n)
 
 #define PARSE(...) parse((const uint8_t[]){2, 0, 0, 0, __VA_ARGS__}, sizeof((const uint8_t[]){2, 0, 0, 0, __VA_ARGS__}))
 
-HY_TEST(test_lists_that_no_kernel_sends_are_refused)
+HY_TEST(test_invalid_lists_are_refused)
 {
     assert_int_equal(PARSE(B(1, 7), B(4, 5), B(0x20, 5)), 0);
     assert_int_equal(PARSE(B(1, 7), E(2, 5, 9), B(4, 5), B(0x10, 5), B(0x20, 5)), 0);

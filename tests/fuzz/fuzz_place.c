@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Paths that browsers name: what is accepted stays below the directory, and is none of hopyard's own files. */
+/* Paths sent by browsers: accepted ones stay below the directory and do not name hopyard's own files. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -30,7 +30,7 @@ static void check_range(const char *field)
         abort();
 }
 
-/* Escapes of all bytes come back. */
+/* Escapes of all bytes are reversible. */
 static void check_escapes(const char *text)
 {
     char *encoded = hy_http_encode(text), *again = encoded ? malloc(strlen(encoded) + 1) : NULL;

@@ -62,5 +62,5 @@ def test_a_share_that_cannot_be_used_says_why(data: Path) -> None:
 
 def test_a_file_that_is_not_an_entry_is_not_followed(data: Path) -> None:
     hdfs.dump("/etc", "Shared/notes::mine")
-    with pytest.raises(Error, match="is not an entry that `hopyard share accept` has written"):
+    with pytest.raises(Error, match="was not created by `hopyard share accept`"):
         hdfs.ls("Shared/notes::mine")

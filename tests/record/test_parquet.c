@@ -73,14 +73,14 @@ static const struct {
     {"00", "no schema"},
     {"1502", "ends too early"},
     {"16ffffffffffffffffffff01", "more than 64 bits"},
-    {"187f61", "text that is longer"},
+    {"187f61", "string that is longer"},
     {"19fcffffffff0f", "list that is longer"},
     {"1bff01888861", "map that is longer"},
     {"1f", "unknown type"},
     {"0500", "ends too early"},
     {"050500", "invalid field"},
     {"291500", "not a list of columns"},
-    {"292c48017215020048016115fe7f0000", "impossible number of children"},
+    {"292c48017215020048016115fe7f0000", "invalid number of children"},
     {"293c480172150200480161004801620000", "do not form a tree"},
     {"291c4801721504000000", "do not form a tree"},
     {"291c48017200160100", "negative number of rows"},
@@ -101,7 +101,7 @@ HY_TEST(test_impossible_metadata_is_refused_with_a_reason)
     for (int i = 0; i < 100; i++)
         memcpy(deep + 2 * i, "1c", 2);
     assert_int_equal(hy_parquet_parse(bytes, from_hex(deep), &f, &why), -EBADMSG);
-    assert_string_equal(why, "its metadata is nested too deep");
+    assert_string_equal(why, "its metadata is nested too deeply");
 }
 
 HY_TEST(test_booleans_in_a_map_take_a_byte_each)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Importance: against functions whose shares of the variance are known, and where there is none. */
+/* Importance: compared with functions whose shares of the variance are known, and errors. */
 #include "search_bench.h"
 
 #include <errno.h>
@@ -123,7 +123,7 @@ static double product(const double *x)
     return (x[0] - 0.5) * (x[1] - 0.5);
 }
 
-HY_TEST(test_a_pure_interaction_is_of_the_pair_alone)
+HY_TEST(test_a_pure_interaction_is_attributed_to_the_pair_alone)
 {
     check_shares(product, 4, 1000, (double[]){0, 0, 0, 0}, 0, 1, 1);
 }
@@ -254,7 +254,7 @@ HY_TEST(test_numbers_and_texts_of_one_hyperparameter_are_a_category)
     hy_trial_columns_done(&c);
 }
 
-HY_TEST(test_categories_with_more_choices_than_bins_are_possible)
+HY_TEST(test_categories_may_have_more_choices_than_bins)
 {
     struct hy_trial_columns c;
     struct hy_importance m;

@@ -78,7 +78,7 @@ static int add(const char *path, const char *user, bool is_writable)
     return hy_share_add(&project, path, user, is_writable, &r, &err);
 }
 
-static int take_back(const char *path, const char *user)
+static int revoke_share(const char *path, const char *user)
 {
     hy_cleanup_share_report struct hy_share_report r = {0};
 
@@ -144,15 +144,15 @@ SHARE_TEST(test_a_share_covers_files_directories_and_what_is_created_later)
     assert_int_equal(rights("churn/Logs", false, BOB), -ENOENT);
 }
 
-SHARE_TEST(test_what_is_taken_back_leaves_no_trace)
+SHARE_TEST(test_a_revoked_share_leaves_no_trace)
 {
     hy_cleanup_free char *before = all_rights(), *after = NULL;
 
     assert_int_equal(add("Resources/train", BOB, true), 0);
-    assert_int_equal(take_back("Resources/train", BOB), 0);
+    assert_int_equal(revoke_share("Resources/train", BOB), 0);
     after = all_rights();
     assert_string_equal(after, before);
-    assert_error(take_back("Resources/train", BOB), -ENOENT, "is not shared with '4002'");
+    assert_error(revoke_share("Resources/train", BOB), -ENOENT, "is not shared with '4002'");
 }
 
 SHARE_TEST(test_rights_that_existed_before_stay)
@@ -168,7 +168,7 @@ SHARE_TEST(test_rights_that_existed_before_stay)
     assert_int_equal(rights("churn/Resources/train/a.csv", false, BOB), R_OK | W_OK);
     assert_int_equal(rights("churn/Resources", false, BOB), R_OK | X_OK);
     assert_int_equal(rights("churn/Resources/train", true, CAROL), R_OK);
-    assert_int_equal(take_back("Resources/train", BOB), 0);
+    assert_int_equal(revoke_share("Resources/train", BOB), 0);
     after = all_rights();
     assert_string_equal(after, before);
 }
@@ -181,14 +181,14 @@ SHARE_TEST(test_rights_that_another_share_needs_stay)
     assert_int_equal(add("Resources/train", BOB, false), 0);
     assert_int_equal(add("Resources/test", BOB, false), 0);
     assert_int_equal(add("Resources/train", CAROL, true), 0);
-    assert_int_equal(take_back("Resources/train", BOB), 0);
+    assert_int_equal(revoke_share("Resources/train", BOB), 0);
     assert_int_equal(rights("churn/Resources", false, BOB), X_OK);
     assert_int_equal(rights("churn/Resources/train", false, BOB), -ENOENT);
     assert_int_equal(rights("churn/Resources/train", false, CAROL), R_OK | W_OK | X_OK);
     assert_int_equal(rights("churn/Resources/train/sub", true, CAROL), R_OK | W_OK | X_OK);
-    assert_int_equal(take_back("Resources/test", BOB), 0);
+    assert_int_equal(revoke_share("Resources/test", BOB), 0);
     assert_int_equal(rights("churn/Resources", false, BOB), -ENOENT);
-    assert_int_equal(take_back("Resources/train", CAROL), 0);
+    assert_int_equal(revoke_share("Resources/train", CAROL), 0);
     assert_int_equal(rmdir(at("churn/Resources/test")), 0);
     after = all_rights();
     assert_string_equal(after, before);
@@ -216,7 +216,7 @@ SHARE_TEST(test_the_owner_keeps_access_to_new_files_of_a_writable_share)
     assert_int_equal(rights("churn/Resources/train", true, owner), -ENOENT);
     assert_int_equal(add("Resources/train", BOB, true), 0);
     assert_int_equal(rights("churn/Resources/train", true, owner), R_OK | W_OK | X_OK);
-    assert_int_equal(take_back("Resources/train", BOB), 0);
+    assert_int_equal(revoke_share("Resources/train", BOB), 0);
     assert_int_equal(rights("churn/Resources/train", true, owner), -ENOENT);
 }
 
@@ -240,8 +240,8 @@ SHARE_TEST(test_what_must_not_be_shared_is_refused)
     put("churn/Resources/train/sub/run.db", "");
     assert_error(add("Resources", BOB, false), -EPERM, "hopyard's own data");
     assert_int_equal(unlink(at("churn/Resources/train/sub/run.db")), 0);
-    assert_int_equal(add("Resources", BOB, false), 0); /* an upload in progress is not in the way */
-    assert_int_equal(take_back("Resources", BOB), 0);
+    assert_int_equal(add("Resources", BOB, false), 0); /* an upload in progress does not prevent it */
+    assert_int_equal(revoke_share("Resources", BOB), 0);
     assert_int_equal(unlink(at("churn/Resources/train/.hopyard-12.upload")), 0);
     after = all_rights();
     assert_string_equal(after, before);
@@ -261,15 +261,15 @@ SHARE_TEST(test_a_data_set_that_is_a_link_is_not_shared)
     assert_error(add("Resources/etc", BOB, false), -ELOOP, "symbolic link");
 }
 
-SHARE_TEST(test_a_share_of_a_removed_data_set_can_be_taken_back)
+SHARE_TEST(test_a_share_of_a_removed_data_set_can_be_revoked)
 {
     assert_int_equal(add("Resources/train", BOB, false), 0);
     assert_int_equal(hy_remove_tree(at("churn/Resources/train")), 0);
-    assert_int_equal(take_back("Resources/train", BOB), 0);
+    assert_int_equal(revoke_share("Resources/train", BOB), 0);
     assert_int_equal(rights("churn", false, BOB), -ENOENT);
 }
 
-/* The record of a share in this state, as a process leaves it that was killed. */
+/* Sets the recorded state of a share, as a killed process leaves it. */
 static void set_state(enum hy_share_state state)
 {
     hy_cleanup_shares struct hy_shares list = {0};
@@ -332,7 +332,7 @@ SHARE_TEST(test_a_share_that_was_writable_leaves_nothing)
     assert_int_equal(add("Resources/train", BOB, true), 0);
     assert_int_equal(add("Resources/train", BOB, false), 0);
     assert_int_equal(rights("churn/Resources/train/a.csv", false, BOB), R_OK);
-    assert_int_equal(take_back("Resources/train", BOB), 0);
+    assert_int_equal(revoke_share("Resources/train", BOB), 0);
     after = all_rights();
     assert_string_equal(after, before);
 }
@@ -349,7 +349,7 @@ SHARE_TEST(test_a_moved_data_set_is_reported_and_does_not_block_others)
     set_state(HY_SHARE_GRANTING);
     assert_int_equal(add("Resources/test", CAROL, false), 0);
     assert_error(hy_share_remove(&project, "Resources/train", BOB, &r, &err), -ENOENT, "not shared");
-    assert_int_equal(take_back("Resources/test", CAROL), 0);
+    assert_int_equal(revoke_share("Resources/test", CAROL), 0);
     unlink(at("churn/Resources/train"));
     assert_int_equal(rename(at("churn/Resources/moved"), at("churn/Resources/train")), 0);
 
@@ -361,13 +361,13 @@ SHARE_TEST(test_a_moved_data_set_is_reported_and_does_not_block_others)
     assert_non_null(strstr(text, "setfacl -R -x u:" BOB " -x d:u:" BOB));
 }
 
-static int add_and_take_back(void *arg)
+static int add_and_revoke(void *arg)
 {
     int rc = add("Resources/train", BOB, true);
 
     (void)arg;
     if (rc == 0)
-        rc = take_back("Resources/train", BOB);
+        rc = revoke_share("Resources/train", BOB);
     return rc;
 }
 
@@ -383,7 +383,7 @@ static void each_fault_is_repaired(enum hy_seam seam)
         int rc;
 
         hy_fault_arm(seam, n);
-        rc = add_and_take_back(NULL);
+        rc = add_and_revoke(NULL);
         passed = hy_fault_passed(seam);
         hy_fault_arm(seam, 0);
         if (rc < 0 && err.text[0] == '\0')
@@ -526,13 +526,13 @@ HY_TEST(test_entries_that_accept_has_not_written_are_refused)
 {
     assert_int_equal(parse("hopyard share 1\n/a/b\n1\n"), 0);
     assert_int_equal(parse("hopyard share 1\nhdfs://nn:8020/a\nalice\n"), 0);
-    assert_error(parse("/a/b"), -EINVAL, "not an entry");
-    assert_error(parse(""), -EINVAL, "not an entry");
-    assert_error(parse("hopyard share 1\n/a\n"), -EINVAL, "not an entry");
-    assert_error(parse("hopyard share 1\n/a\n\n"), -EINVAL, "not an entry");
-    assert_error(parse("hopyard share 1\n/a\n1"), -EINVAL, "not an entry");
-    assert_error(parse("hopyard share 1\n/a\n1\nmore\n"), -EINVAL, "not an entry");
-    assert_error(parse("hopyard share 2\n/a\n1\n"), -EINVAL, "newer hopyard");
+    assert_error(parse("/a/b"), -EINVAL, "not created by");
+    assert_error(parse(""), -EINVAL, "not created by");
+    assert_error(parse("hopyard share 1\n/a\n"), -EINVAL, "not created by");
+    assert_error(parse("hopyard share 1\n/a\n\n"), -EINVAL, "not created by");
+    assert_error(parse("hopyard share 1\n/a\n1"), -EINVAL, "not created by");
+    assert_error(parse("hopyard share 1\n/a\n1\nmore\n"), -EINVAL, "not created by");
+    assert_error(parse("hopyard share 2\n/a\n1\n"), -EINVAL, "newer version of hopyard");
     assert_error(parse("hopyard share 1\n/a/.hopyard\n1\n"), -EPERM, "own data");
     assert_error(parse("hopyard share 1\n/a/../b\n1\n"), -EINVAL, "'..'");
     assert_error(parse("hopyard share 1\na\n1\n"), -EINVAL, "absolute path");

@@ -441,7 +441,7 @@ static void check_changed(struct hy_store *s, int64_t run, int64_t after, const 
     assert_string_equal(text, want);
 }
 
-HY_TEST_WITH(test_what_changed_are_later_ends_and_running_trials, new_project, no_project)
+HY_TEST_WITH(test_changed_trials_are_those_ended_later_or_running, new_project, no_project)
 {
     int64_t run;
     struct hy_store *s = store_with_params(&run);

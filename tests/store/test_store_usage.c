@@ -107,7 +107,7 @@ HY_TEST_WITH(test_a_window_has_the_attempts_that_waited_or_ran_in_it, new_projec
     hy_store_close(s);
 }
 
-/* What step 8 -> 9 has added is taken away again. */
+/* Reverts step 8 -> 9. */
 static void make_format_8(void)
 {
     static const char sql[] = "DROP TABLE usage; ALTER TABLE attempts DROP COLUMN queued;"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plots for a terminal, compared with how they look. */
+/* Plots for a terminal, compared with their expected output. */
 #include "view_fixture.h"
 
 #include <errno.h>
@@ -105,7 +105,7 @@ HY_TEST(test_history_without_values_is_empty)
     assert_int_equal(out.buf.len, 0);
 }
 
-HY_TEST(test_one_value_and_equal_values_have_a_picture)
+HY_TEST(test_one_value_and_equal_values_are_plotted)
 {
     static const double values[] = {-3, -3, -3};
     hy_cleanup_out struct hy_out out = {0};
@@ -117,7 +117,7 @@ HY_TEST(test_one_value_and_equal_values_have_a_picture)
     assert_non_null(strstr(text_of(&out), "-2.7 +"));
 }
 
-HY_TEST(test_the_largest_and_the_smallest_numbers_have_a_picture)
+HY_TEST(test_the_largest_and_the_smallest_numbers_are_plotted)
 {
     static const double values[] = {DBL_MAX, -DBL_MAX, 0}, equal[] = {DBL_MAX, DBL_MAX}, close[] = {1e15, 1e15 + 1};
     static const char *const wide[] = {"{\"x\": 1e-308}", "{\"x\": 1e308}"};

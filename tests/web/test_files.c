@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Paths that browsers name, and the formats of files that are sent and shown. */
+/* Paths sent by browsers, and the formats of files that are sent and shown. */
 #include "support.h"
 
 #include <errno.h>
@@ -78,7 +78,7 @@ HY_TEST(test_a_row_of_csv_is_divided_into_cells)
     assert_row("\"a\"b\tc", '\t', "[ab][c]", 6);
 }
 
-HY_TEST(test_a_row_that_is_not_complete_waits_for_more)
+HY_TEST(test_an_incomplete_row_needs_more_bytes)
 {
     static const char *const texts[] = {"", "a,b", "a,\"b\n", "a\r", "\"a\""};
     hy_cleanup_string_list struct hy_string_list cells = {0};
@@ -114,7 +114,7 @@ static size_t octal(const uint8_t *at)
     return strtoul((const char *)at, NULL, 8);
 }
 
-HY_TEST(test_a_tar_header_has_the_sum_of_its_bytes)
+HY_TEST(test_a_tar_header_has_a_checksum)
 {
     const struct hy_tar_entry e = {.path = "d/f", .size = 1000, .modified_ms = 5000, .mode = 0100644};
     hy_cleanup_buf struct hy_buf b;
@@ -135,7 +135,7 @@ HY_TEST(test_a_tar_header_has_the_sum_of_its_bytes)
     assert_int_equal(h[156], '0');
 }
 
-HY_TEST(test_what_does_not_fit_into_a_tar_header_precedes_it)
+HY_TEST(test_long_paths_and_sizes_are_in_an_extended_header)
 {
     const struct hy_tar_entry large = {.path = "f", .size = 1ull << 40};
     hy_cleanup_buf struct hy_buf b;

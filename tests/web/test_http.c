@@ -246,7 +246,7 @@ HY_TEST(test_a_range_is_the_part_that_exists)
     }
 }
 
-HY_TEST(test_escapes_of_all_bytes_come_back)
+HY_TEST(test_percent_escapes_of_all_bytes_are_reversible)
 {
     char text[256], again[256];
     hy_cleanup_free char *encoded = NULL;

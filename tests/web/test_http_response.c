@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Heads of replies from apps: one meaning, or none. */
+/* Heads of replies from apps: unambiguous, or refused. */
 #include "support.h"
 
 #include "web/http.h"
@@ -80,8 +80,8 @@ HY_TEST(test_a_head_is_bounded_and_has_no_nul)
 
     memset(text, 'a', sizeof text);
     assert_int_equal(hy_http_parse_response((const uint8_t *)text, sizeof text, HY_HTTP_GET, &r, &why), -EPROTO);
-    assert_string_equal(why, "the head of its reply is too long");
+    assert_string_equal(why, "the head of the app's reply is too long");
     assert_int_equal(hy_http_parse_response((const uint8_t *)"HTTP/1.1 200 O\0K\r\n\r\n", 20, HY_HTTP_GET, &r, &why),
                      -EPROTO);
-    assert_string_equal(why, "the head of its reply has a NUL");
+    assert_string_equal(why, "the head of the app's reply contains a NUL");
 }

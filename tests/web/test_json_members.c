@@ -34,7 +34,7 @@ HY_TEST(test_members_are_pieces_of_the_text)
     check("{\"a\":0,\"a\":0.0}", "\"a\"=0;\"a\"=0.0;");
 }
 
-HY_TEST(test_what_is_not_a_json_object_is_refused_whole)
+HY_TEST(test_invalid_objects_are_refused_before_the_first_callback)
 {
     static const char *const wrong[] = {
         "",
@@ -85,7 +85,7 @@ static int stop(void *arg, struct hy_json_piece name, struct hy_json_piece value
     return ++*(int *)arg == 2 ? -ENOMEM : 0;
 }
 
-HY_TEST(test_a_callback_can_end_it)
+HY_TEST(test_a_callback_can_end_the_iteration)
 {
     int calls = 0;
 

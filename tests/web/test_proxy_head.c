@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the proxy passes on of heads, and what it adds. */
+/* The fields of heads that the proxy passes on and adds. */
 #include "support.h"
 
 #include "web/apps/proxy_head.h"
@@ -55,7 +55,7 @@ HY_TEST(test_a_length_is_written_once)
     assert_null(strstr(request("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), "length"));
 }
 
-HY_TEST(test_cookies_of_hopyard_stay_here)
+HY_TEST(test_cookies_of_hopyard_are_not_passed_on)
 {
     static const struct {
         const char *cookies, *passed;
@@ -105,7 +105,7 @@ HY_TEST(test_a_reply_is_for_the_page_alone)
         "Cross-Origin-Resource-Policy: same-origin\r\nContent-Length: 3\r\nConnection: close\r\n\r\n");
 }
 
-HY_TEST(test_the_policy_of_an_app_stays_but_for_frames)
+HY_TEST(test_the_policy_of_an_app_is_kept_except_for_frames)
 {
     const char *reply = response("HTTP/1.1 200 OK\r\nContent-Security-Policy: frame-ancestors 'self'; report-uri /x\r\n"
                                  "Content-Security-Policy: sandbox allow-scripts\r\n\r\n");

@@ -118,7 +118,7 @@ export function pack(bars: Bar[]): Bar[][] {
 
 const QUEUE_MIN_MS = 50; // shorter waits are the time of a message
 
-/** The slots and GPUs of each agent, and the queue. `now` ends what still goes on. */
+/** The slots and GPUs of each agent, and the queue. Unfinished bars end at `now`. */
 export function lanesOf(all: TimelineColumns, now: number): Lanes[] {
   const slots = all.agents.map((): Bar[] => []);
   const gpus = all.agents.map(() => new Map<number, Bar[]>());

@@ -18,7 +18,7 @@ export interface Run {
   engine: string | null;
   tags: string[];
   note: string | null;
-  command: string[] | string; // a text: the title of a Python function
+  command: string[] | string; // a string: the title of a Python function
   ranks: number | null;
   metric: string | null;
   maximize: boolean;
@@ -41,7 +41,7 @@ export interface Run {
   options?: [string, string][]; // that apply to each trial: ["memory", "4G"]
 }
 
-/** What people write to a run or a trial. */
+/** A label that a user gives to a run or a trial. */
 export interface Label {
   tags: string[];
   note: string | null;
@@ -216,7 +216,7 @@ export async function* followOutput(run: string, trial: string, stream: string, 
   }
 }
 
-/** At most `limit` bytes of it. */
+/** At most `limit` bytes of the output. */
 export async function readOutput(run: string, trial: string, stream: string, offset: number, limit: number) {
   const reply = await fetch(endpoint(`${outputPath(run, trial, stream)}?offset=${offset}&limit=${limit}`));
   if (!reply.ok) throw new Refused(reply.status, (await reply.json()).error);

@@ -14,7 +14,7 @@ export interface AppRow {
   details: unknown;
 }
 
-/** `enter` leads into the app once; after that the browser knows `url`. */
+/** `enter` opens the app once and logs the browser in; after that, it can use `url`. */
 interface Opened {
   enter: string;
   url: string;
@@ -26,7 +26,7 @@ export const endApp = (id: number) => request<void>(`/apps/${id}`, { method: "DE
 const openApp = (id: number) => request<Opened>(`/apps/${id}/open`, { method: "POST" });
 
 const POLL_MS = 400; // while it starts
-const KEEP_MS = 60_000; // an app that nobody asks for is ended after a while
+const KEEP_MS = 60_000; // an app that is not polled is ended after a while
 
 export interface AppState {
   app?: AppRow;
@@ -87,8 +87,8 @@ function Waiting({ title }: { title: string }) {
   );
 }
 
-/** The app, or what there is to say about it. Scripts in the frame have another origin than the page: they cannot use its
- * session, and the sandbox keeps them from leading it elsewhere. */
+/** The app, or its state. Scripts in the frame have another origin than the page: they cannot use its session, and the
+ * sandbox keeps them from navigating it. */
 export function AppFrame({ title, state, onRestart }: { title: string; state: AppState; onRestart: () => void }) {
   const { app, opened, error, isGone } = state;
   if (error) return <Failure error={error} />;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A canvas as wide as its place, sharp on every screen.
+// A canvas as wide as its container, sharp on every screen.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 

@@ -39,12 +39,12 @@ interface PlotProps {
   data: uPlot.AlignedData;
   label: string;
   options: (width: number) => uPlot.Options;
-  remake?: string; // the chart is made anew when it changes: what `options` depends on
-  onMade?: (plot: uPlot) => void;
+  recreateKey?: string; // what `options` depends on: the chart is recreated when it changes
+  onCreate?: (plot: uPlot) => void;
 }
 
-/** A chart as wide as its place; new data are drawn into the same one. */
-export function Plot({ data, label, options, remake, onMade }: PlotProps) {
+/** A chart as wide as its container; new data are drawn into the same chart. */
+export function Plot({ data, label, options, recreateKey, onCreate }: PlotProps) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const scheme = useScheme();
@@ -54,13 +54,13 @@ export function Plot({ data, label, options, remake, onMade }: PlotProps) {
     const made = new uPlot(options(element.clientWidth), data, element);
     const observer = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: made.height }));
     plot.current = made;
-    onMade?.(made);
+    onCreate?.(made);
     observer.observe(element);
     return () => {
       observer.disconnect();
       made.destroy();
     };
-  }, [remake, scheme]);
+  }, [recreateKey, scheme]);
   useEffect(() => {
     if (plot.current && plot.current.data !== data) plot.current.setData(data);
   }, [data]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agents of all runs that go on, as their drivers see them now.
+// The agents of all active runs, as reported by their drivers.
 import { useEffect, useState } from "preact/hooks";
 import { type Agent, type Cluster as ClusterState, type ClusterRun, getCluster, type Gpu } from "./activity";
 import { inProject } from "./address";
@@ -11,7 +11,7 @@ import "./activity.css";
 
 const POLL_MS = 2000;
 
-/** Asked again every two seconds while the page is visible: the store does not change with it. */
+/** Polled every two seconds while the page is visible: changes are not in the store. */
 function usePolled(): { value?: ClusterState; error?: Error } {
   const [state, setState] = useState<{ value?: ClusterState; error?: Error }>({});
   useEffect(() => {
@@ -76,7 +76,7 @@ function Slots({ agent }: { agent: Agent }) {
   );
 }
 
-/** Trials in full color, everything else on the machine pale. */
+/** Trials in full color, all other memory of the machine in a pale color. */
 function Memory({ agent }: { agent: Agent }) {
   const total = agent.machine_memory ?? agent.memory;
   if (!total) return null;
@@ -115,7 +115,7 @@ function GpuRow({ gpu, index, agent }: { gpu: Gpu; index: number; agent: string 
   );
 }
 
-const SERVERS: Record<string, string> = { starting: "fork server starts", ready: "fork server is ready" };
+const SERVERS: Record<string, string> = { starting: "fork server is starting", ready: "fork server is ready" };
 
 function Agents({ agents }: { agents: Agent[] }) {
   const hasGpus = agents.some((a) => a.gpus.length > 0);
@@ -186,7 +186,7 @@ function RunAgents({ run, projects }: { run: ClusterRun; projects: Project[] }) 
           <p class="dim">It has no agents yet.</p>
         )
       ) : (
-        <p class="dim">Its driver does not answer at the moment.</p>
+        <p class="dim">Its driver is not responding.</p>
       )}
       {left > 0 && <p class="dim">and {count(left)} more agents</p>}
     </section>
@@ -208,12 +208,12 @@ export function Cluster() {
       {value?.runs.map((run) => (
         <RunAgents key={`${run.project} ${run.run}`} run={run} projects={projects} />
       ))}
-      {value && value.runs.length === 0 && <p class="dim">No run goes on, so there are no agents.</p>}
+      {value && value.runs.length === 0 && <p class="dim">No runs are active, so there are no agents.</p>}
       {value && value.standby.length > 0 && (
         <section>
           <h2>On standby</h2>
           <p>
-            {value.standby.length === 1 ? "One agent waits" : `${count(value.standby.length)} agents wait`} for the next run of a Python
+            {value.standby.length === 1 ? "One agent is waiting" : `${count(value.standby.length)} agents are waiting`} for the next run of a Python
             process, with its modules imported:{" "}
             {value.standby.map((s) => `process ${s.pid}, for ${s.client_pid}`).join("; ")}.
           </p>

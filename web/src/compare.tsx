@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several runs: the best value so far of each, and what differs between them.
+// Several runs: the best value so far of each, and their differences.
 import { useMemo } from "preact/hooks";
 import uPlot from "uplot";
 import { setParams, to, useAddress } from "./address";
@@ -41,7 +41,7 @@ function Chart({ all, name, over }: { all: Compared[]; name: string; over: strin
   return (
     <Plot
       data={data}
-      remake={`${all.map(({ run }) => run.run)} ${over}`}
+      recreateKey={`${all.map(({ run }) => run.run)} ${over}`}
       label={`The best ${name} so far of ${all.length} runs`}
       options={(width) => ({
         width,
@@ -181,7 +181,7 @@ export function Compare() {
     <main>
       <h1>Compare runs</h1>
       <Failure error={error} />
-      {ids.length === 0 && <p>No runs are chosen: pick some by their check boxes in the list of runs.</p>}
+      {ids.length === 0 && <p>No runs are chosen: choose some with the check boxes in the list of runs.</p>}
       {metrics.map((name, n) => (
         <section key={name}>
           <header class="bar">
@@ -205,7 +205,7 @@ export function Compare() {
             <h2>Side by side</h2>
             <label>
               <input type="checkbox" checked={onlyDifferent} onChange={(e) => setParams({ same: e.currentTarget.checked ? null : "1" })} />{" "}
-              only what differs
+              only differences
             </label>
           </header>
           <Table all={value} onlyDifferent={onlyDifferent} />

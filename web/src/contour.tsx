@@ -31,12 +31,12 @@ interface Grid {
   high: number;
 }
 
-const INSET = 0.04; // points at the edge of the range are not on the edge of the picture
+const INSET = 0.04; // points at the edge of the range are not on the edge of the plot
 
 function pointsOf(x: Scale, y: Scale, values: Column, rows: Uint32Array): Point[] {
-  const place = (scale: Scale, i: number) => INSET + (1 - 2 * INSET) * scale.place(scale.column.numbers[i]!);
+  const position = (scale: Scale, i: number) => INSET + (1 - 2 * INSET) * scale.position(scale.column.numbers[i]!);
   return thin(
-    [...rows].map((i) => ({ x: place(x, i), y: place(y, i), value: values.numbers[i]! })),
+    [...rows].map((i) => ({ x: position(x, i), y: position(y, i), value: values.numbers[i]! })),
     POINTS,
   ).filter((p) => !Number.isNaN(p.x + p.y + p.value));
 }
@@ -85,7 +85,7 @@ function picture(grid: Grid): HTMLCanvasElement {
 
 type Segment = [number, number, number, number];
 
-/** Lines of equal value, by marching squares; places from 0 to 1. */
+/** Lines of equal value, by marching squares; positions from 0 to 1. */
 function contourLines(grid: Grid, level: number): Segment[] {
   const at = (column: number, row: number) => grid.cells[row * GRID + column]!;
   const segments: Segment[] = [];
@@ -120,15 +120,15 @@ function drawScale(c: CanvasRenderingContext2D, grid: Grid, x: number, height: n
 }
 
 function drawTicks(c: CanvasRenderingContext2D, x: Scale, y: Scale, width: number, height: number): void {
-  const inside = (place: number) => INSET + (1 - 2 * INSET) * place;
+  const inside = (position: number) => INSET + (1 - 2 * INSET) * position;
   c.fillStyle = color("text");
   c.textAlign = "center";
   c.textBaseline = "top";
-  for (const { place, text } of x.ticks) c.fillText(cutText(c, text, 80), LEFT + inside(place) * width, TOP + height + 6);
+  for (const { position, text } of x.ticks) c.fillText(cutText(c, text, 80), LEFT + inside(position) * width, TOP + height + 6);
   c.fillText(x.column.title + (x.isLog ? " (log)" : ""), LEFT + width / 2, TOP + height + 26);
   c.textAlign = "right";
   c.textBaseline = "middle";
-  for (const { place, text } of y.ticks) c.fillText(cutText(c, text, LEFT - 30), LEFT - 6, TOP + (1 - inside(place)) * height);
+  for (const { position, text } of y.ticks) c.fillText(cutText(c, text, LEFT - 30), LEFT - 6, TOP + (1 - inside(position)) * height);
   c.save();
   c.translate(10, TOP + height / 2);
   c.rotate(-Math.PI / 2);
@@ -172,7 +172,7 @@ export function Contour({ run, trials, rows, params }: Props) {
     const grid = interpolate(points);
     return { x, y, points, grid, image: picture(grid) };
   }, [trials, rows, nameX, nameY, log]);
-  if (names.length < 2) return <p>A contour needs two hyperparameters.</p>;
+  if (names.length < 2) return <p>A contour plot needs two hyperparameters.</p>;
   const { x, y, points, grid, image } = made;
   const draw = (c: CanvasRenderingContext2D, fullWidth: number) => {
     const width = fullWidth - LEFT - RIGHT;
@@ -203,8 +203,8 @@ export function Contour({ run, trials, rows, params }: Props) {
     <section>
       <header class="bar">
         <h2>{run.metric} over two hyperparameters</h2>
-        <Chooser name="x" label="across" names={names} value={nameX} />
-        <Chooser name="y" label="up" names={names} value={nameY} />
+        <Chooser name="x" label="x axis" names={names} value={nameX} />
+        <Chooser name="y" label="y axis" names={names} value={nameY} />
       </header>
       {points.length < 3 ? (
         <p class="dim">Fewer than three trials have a value and both hyperparameters.</p>

@@ -149,16 +149,16 @@ export function Curves({ run, params }: { run: Run; params: URLSearchParams }) {
       <Failure error={error} />
       {value && lines.length === 0 && (
         <p class="dim">
-          These {unitOf(run)}s have reported nothing. <code>hopyard report loss=0.3 step=7</code> in a command, or{" "}
-          <code>hopyard.report(loss=0.3, step=7)</code> in a function, does.
+          These {unitOf(run)}s have not reported any values. Use <code>hopyard report loss=0.3 step=7</code> in a command, or{" "}
+          <code>hopyard.report(loss=0.3, step=7)</code> in a function.
         </p>
       )}
       {lines.length > 0 && (
         <Plot
           data={data}
-          remake={`${lines.map((l) => l.trial)} ${isLog} ${title} ${name}`}
+          recreateKey={`${lines.map((l) => l.trial)} ${isLog} ${title} ${name}`}
           label={`${name} of ${units(run, lines.length)}`}
-          onMade={(u) => (plot.current = u)}
+          onCreate={(u) => (plot.current = u)}
           options={(width) => ({
             width,
             height: 420,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions and forms above the page. The browser keeps the focus inside, and Escape closes them.
+// Modal dialogs: confirmations and forms. The browser keeps the focus inside, and Escape closes them.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import "./dialog.css";
@@ -16,17 +16,17 @@ export function Dialog({ title, onClose, children }: { title: string; onClose: (
   );
 }
 
-interface QuestionProps {
+interface ConfirmDialogProps {
   title: string;
-  yes: string; // the text of the button that does it
+  confirm: string; // the text of the button
   isDanger?: boolean;
   act: () => Promise<unknown>;
   onClose: () => void;
   children?: ComponentChildren;
 }
 
-/** Does something after a question. It stays open, with the reason, if that fails. */
-export function Question({ title, yes, isDanger, act, onClose, children }: QuestionProps) {
+/** Acts after a confirmation. It stays open and shows the reason if that fails. */
+export function ConfirmDialog({ title, confirm, isDanger, act, onClose, children }: ConfirmDialogProps) {
   const [error, setError] = useState<Error>();
   const [isBusy, setBusy] = useState(false);
   const submit = async (event: Event) => {
@@ -50,7 +50,7 @@ export function Question({ title, yes, isDanger, act, onClose, children }: Quest
             Cancel
           </button>
           <button type="submit" class={isDanger ? "danger" : "primary"} disabled={isBusy}>
-            {yes}
+            {confirm}
           </button>
         </p>
       </form>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Picked trials side by side: what differs is marked.
+// Picked trials side by side, with differences marked.
 import { setParams, to } from "./address";
 import type { Run } from "./api";
 import { capital, duration, unitName, unitOf } from "./format";
@@ -23,13 +23,13 @@ function cell(column: Column, i: number) {
 
 export function Difference({ run, trials, params }: Props) {
   const picked = readPicked(params).filter((n) => trials.find(n) >= 0);
-  const places = picked.map((n) => trials.find(n));
+  const indexes = picked.map((n) => trials.find(n));
   const onlyDifferent = params.get("same") === "0";
   const rows = allKeys(trials, run)
     .filter((key) => key !== "number")
     .map((key) => {
       const column = trials.column(key, run);
-      return { column, differs: new Set(places.map((i) => cellText(column, i))).size > 1 };
+      return { column, differs: new Set(indexes.map((i) => cellText(column, i))).size > 1 };
     })
     .filter(({ differs }) => differs || !onlyDifferent);
   if (picked.length === 0)
@@ -45,9 +45,9 @@ export function Difference({ run, trials, params }: Props) {
         <h2>Side by side</h2>
         <label>
           <input type="checkbox" checked={onlyDifferent} onChange={(e) => setParams({ same: e.currentTarget.checked ? "0" : null })} />{" "}
-          only what differs
+          only differences
         </label>
-        <button onClick={() => setParams({ tab: "curves" })}>Their curves</button>
+        <button onClick={() => setParams({ tab: "curves" })}>Show curves</button>
       </header>
       <Scroll label={`Picked ${unitOf(run)}s side by side`}>
         <table class="sides">
@@ -68,7 +68,7 @@ export function Difference({ run, trials, params }: Props) {
             {rows.map(({ column, differs }) => (
               <tr key={column.key} class={differs ? "differs" : ""}>
                 <th scope="row">{column.title}</th>
-                {places.map((i) => (
+                {indexes.map((i) => (
                   <td key={i}>{cell(column, i)}</td>
                 ))}
               </tr>

@@ -64,8 +64,8 @@ export const join = (...names: string[]): string => names.filter(Boolean).join("
 
 export const encodePath = (names: string[]): string => names.map(encodeURIComponent).join("/");
 
-/** What reads files: the same for a project and a trial. */
-export class Place {
+/** Reads files: of a project or of a trial. */
+export class FileApi {
   constructor(private readonly base: string) {}
 
   list(path: string, sort: string, offset: number, limit: number): Promise<Directory> {
@@ -82,9 +82,9 @@ export class Place {
   }
 }
 
-export const projectFiles = new Place("/files");
+export const projectFiles = new FileApi("/files");
 export const trialFiles = (run: string, trial: string) =>
-  new Place(`/runs/${encodeURIComponent(run)}/trials/${encodeURIComponent(trial)}/files`);
+  new FileApi(`/runs/${encodeURIComponent(run)}/trials/${encodeURIComponent(trial)}/files`);
 
 const post = (path: string) => request<void>(path, { method: "POST" });
 

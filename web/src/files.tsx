@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { setParams, to, useAddress } from "./address";
 import { Refused } from "./api";
-import { type Directory, encodePath, type Entry, join, makeFolder, moveFile, type Place, projectFiles, removeFile, trialFiles } from "./file_api";
+import { type Directory, encodePath, type Entry, type FileApi, join, makeFolder, moveFile, projectFiles, removeFile, trialFiles } from "./file_api";
 import "./files.css";
 import { age, count, size } from "./format";
 import { Copy, Fact, Failure, Scroll, useNow } from "./parts";
@@ -48,7 +48,7 @@ const permissions = (mode: number): string =>
     .join("");
 
 /** A directory, read again when `version` changes and when the window gets the focus. */
-function useDirectory(place: Place, path: string, sort: string, offset: number, version: unknown) {
+function useDirectory(api: FileApi, path: string, sort: string, offset: number, version: unknown) {
   const [state, setState] = useState<{ key?: string; value?: Directory; error?: Error }>({});
   const [focused, setFocused] = useState(0);
   const key = `${path} ${sort} ${offset}`;
@@ -59,7 +59,7 @@ function useDirectory(place: Place, path: string, sort: string, offset: number, 
   }, []);
   useEffect(() => {
     let isCurrent = true;
-    place.list(path, sort, offset, PAGE).then(
+    api.list(path, sort, offset, PAGE).then(
       (value) => isCurrent && setState({ key, value }),
       (error: Error) => isCurrent && setState({ key, error }),
     );
@@ -162,7 +162,7 @@ function Pages({ offset, total }: { offset: number; total: number }) {
   );
 }
 
-/** The directories above, as links; it is the heading of what follows. */
+/** The directories above, as links; also the heading of the content below. */
 function Path({ level: Heading, names, href }: { level: "h1" | "h2"; names: string[]; href: (names: string[]) => string }) {
   return (
     <nav class="path" aria-label="Path">
@@ -186,8 +186,8 @@ function Path({ level: Heading, names, href }: { level: "h1" | "h2"; names: stri
 
 // ---- one entry ---------------------------------------------------------------------------------------------------------
 
-/** A line of input that is shown until it is used or given up. */
-function Ask(props: { label: string; start: string; action: string; onUse: (text: string) => Promise<void>; onEnd: () => void }) {
+/** A form with one input, shown until it is submitted or canceled. */
+function InlineForm(props: { label: string; start: string; action: string; onUse: (text: string) => Promise<void>; onEnd: () => void }) {
   const [text, setText] = useState(props.start);
   const [error, setError] = useState<Error>();
   const submit = (event: Event) => {
@@ -222,7 +222,7 @@ function Move({ path, onEnd }: { path: string; onEnd: (moved: boolean) => void }
     }
   };
   return (
-    <Ask label="New path" start={decode(path)} action={taken ? "Replace it" : "Move"} onUse={move} onEnd={() => onEnd(false)} />
+    <InlineForm label="New path" start={decode(path)} action={taken ? "Replace" : "Move"} onUse={move} onEnd={() => onEnd(false)} />
   );
 }
 
@@ -237,7 +237,7 @@ function Remove({ path, entry, onEnd }: { path: string; entry: Entry; onEnd: (re
         Delete
       </button>{" "}
       <button onClick={() => onEnd(false)} ref={(button) => button?.focus()}>
-        Keep it
+        Cancel
       </button>
       <Failure error={error} />
     </p>
@@ -245,7 +245,7 @@ function Remove({ path, entry, onEnd }: { path: string; entry: Entry; onEnd: (re
 }
 
 interface DetailsProps {
-  place: Place;
+  api: FileApi;
   path: string;
   address: string;
   entry: Entry;
@@ -254,7 +254,7 @@ interface DetailsProps {
   onChange: () => void;
 }
 
-function Details({ place, path, address, entry, canChange, onClose, onChange }: DetailsProps) {
+function Details({ api, path, address, entry, canChange, onClose, onChange }: DetailsProps) {
   const [asks, setAsks] = useState<"move" | "remove">();
   const heading = useRef<HTMLHeadingElement>(null);
   const end = (isChanged: boolean) => {
@@ -287,7 +287,7 @@ function Details({ place, path, address, entry, canChange, onClose, onChange }: 
       </dl>
       <p class="bar">
         {canRead && (
-          <a class="button" href={place.content(path)} download>
+          <a class="button" href={api.content(path)} download>
             {entry.type === "directory" ? "Download as tar" : "Download"}
           </a>
         )}
@@ -301,7 +301,7 @@ function Details({ place, path, address, entry, canChange, onClose, onChange }: 
       </p>
       {asks === "move" && <Move key={path} path={path} onEnd={end} />}
       {asks === "remove" && <Remove path={path} entry={entry} onEnd={end} />}
-      {entry.type === "file" && <Preview place={place} path={path} />}
+      {entry.type === "file" && <Preview api={api} path={path} />}
     </aside>
   );
 }
@@ -323,7 +323,7 @@ function UploadRow({ upload: u }: { upload: Upload }) {
       {(u.state === "paused" || u.state === "failed") && <button onClick={() => resume(u)}>Resume</button>}
       {u.state === "exists" && (
         <button class="danger" onClick={() => resume(u, true)}>
-          Replace it
+          Replace
         </button>
       )}
       <button onClick={() => dismiss(u)} aria-label={`${u.state === "done" ? "Dismiss" : "Cancel"} ${u.name}`}>
@@ -346,7 +346,7 @@ function Uploads({ uploads }: { uploads: Upload[] }) {
   );
 }
 
-/** Files can be dropped everywhere on it. */
+/** Files can be dropped anywhere on it. */
 function DropZone({ directory, children }: { directory: string; children: ComponentChildren }) {
   const [isOver, setOver] = useState(false);
   const [note, setNote] = useState("");
@@ -356,7 +356,7 @@ function DropZone({ directory, children }: { directory: string; children: Compon
     const items = [...(event.dataTransfer?.items ?? [])].filter((item) => item.kind === "file");
     const folders = items.filter((item) => item.webkitGetAsEntry()?.isDirectory);
     const files = items.filter((item) => !folders.includes(item)).map((item) => item.getAsFile());
-    setNote(folders.length ? "Folders are not uploaded: make a folder, open it, and drop their files there." : "");
+    setNote(folders.length ? "Folders cannot be uploaded: create a folder, open it, and drop the files there." : "");
     addUploads(directory, files.filter((file): file is File => file !== null));
   };
   const over = (event: DragEvent) => {
@@ -398,13 +398,13 @@ function Actions({ directory, address, onChange }: { directory: string; address?
         <span class="dim drop-hint">Files can be dropped here.</span>
         {address && <Copy text={address} />}
       </p>
-      {asks && <Ask label="Name of the new folder" start="" action="Make it" onUse={make} onEnd={() => setAsks(false)} />}
+      {asks && <InlineForm label="Name of the new folder" start="" action="Create" onUse={make} onEnd={() => setAsks(false)} />}
     </>
   );
 }
 
 interface BrowserProps {
-  place: Place;
+  api: FileApi;
   names: string[]; // of the directory
   version: unknown;
   href: (names: string[]) => string;
@@ -413,14 +413,14 @@ interface BrowserProps {
   children?: (directory: Directory | undefined) => ComponentChildren;
 }
 
-/** The entries of a directory, and the one that the address says, with details. */
-function Browser({ place, names, version, href, canChange, onChange, children }: BrowserProps) {
+/** The entries of a directory, and details of the one that the address selects. */
+function Browser({ api, names, version, href, canChange, onChange, children }: BrowserProps) {
   const { params } = useAddress();
   const now = useNow();
   const sort = params.get("sort") ?? "name";
   const offset = Math.max(0, Number(params.get("offset") ?? 0) || 0);
   const directory = encodePath(names);
-  const { value, error } = useDirectory(place, directory, sort, offset, version);
+  const { value, error } = useDirectory(api, directory, sort, offset, version);
   const open = value?.entries.find((e) => e.encoded === params.get("open"));
   const select = (entry: Entry | null) => setParams({ open: entry?.encoded ?? null });
   return (
@@ -450,7 +450,7 @@ function Browser({ place, names, version, href, canChange, onChange, children }:
           </Scroll>
           {open && (
             <Details
-              place={place}
+              api={api}
               path={join(directory, open.encoded)}
               address={`${value.address}/${open.name}`}
               entry={open}
@@ -477,7 +477,7 @@ export function Files({ names }: { names: string[] }) {
   return (
     <DropZone directory={directory}>
       <Path level="h1" names={names} href={href} />
-      <Browser place={projectFiles} names={names} version={`${completed} ${changes}`} href={href} canChange onChange={change}>
+      <Browser api={projectFiles} names={names} version={`${completed} ${changes}`} href={href} canChange onChange={change}>
         {(value) => (
           <>
             <Actions key={directory} directory={directory} address={value?.address} onChange={change} />
@@ -493,13 +493,13 @@ export function Files({ names }: { names: string[] }) {
 export function TrialFiles({ run, trial }: { run: string; trial: string }) {
   const { params } = useAddress();
   const names = (params.get("folder") ?? "").split("/").filter(Boolean);
-  const place = trialFiles(run, trial);
+  const api = trialFiles(run, trial);
   const href = (path: string[]) => `${location.pathname}?folder=${encodePath(path)}`;
   return (
     <section class="files">
       <Path level="h2" names={names} href={href} />
-      <Browser place={place} names={names} version="" href={href} canChange={false} onChange={() => undefined}>
-        {(value) => <Images place={place} directory={encodePath(names)} entries={value?.entries ?? []} />}
+      <Browser api={api} names={names} version="" href={href} canChange={false} onChange={() => undefined}>
+        {(value) => <Images api={api} directory={encodePath(names)} entries={value?.entries ?? []} />}
       </Browser>
     </section>
   );
@@ -507,14 +507,14 @@ export function TrialFiles({ run, trial }: { run: string; trial: string }) {
 
 const IMAGES_MAX = 50;
 
-function Images({ place, directory, entries }: { place: Place; directory: string; entries: Entry[] }) {
+function Images({ api, directory, entries }: { api: FileApi; directory: string; entries: Entry[] }) {
   const images = entries.filter((e) => e.type === "file" && IMAGE.test(e.name)).slice(0, IMAGES_MAX);
   if (images.length === 0) return null;
   return (
     <div class="images">
       {images.map((e) => (
         <figure key={e.encoded}>
-          <img src={place.content(join(directory, e.encoded))} alt={e.name} loading="lazy" />
+          <img src={api.content(join(directory, e.encoded))} alt={e.name} loading="lazy" />
           <figcaption>{e.name}</figcaption>
         </figure>
       ))}

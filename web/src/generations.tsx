@@ -73,7 +73,7 @@ export function Generations({ run, trials }: { run: Run; trials: Trials }) {
       </p>
       <Plot
         data={data}
-        remake={`${last}`}
+        recreateKey={`${last}`}
         label={`${run.metric} by generation`}
         options={(width) => ({
           width,

@@ -7,7 +7,7 @@ import type { Run } from "./api";
 import { axis, color, logAxis, logScale, Plot, pointSeries } from "./chart";
 import { sortRows, type Trials } from "./trials";
 
-const POINTS = 5000; // more are not seen as points
+const POINTS = 5000; // more are not distinguishable
 
 type Line = [number[], (number | null)[], number[]];
 
@@ -35,7 +35,7 @@ export function bestSoFar(run: Run, trials: Trials, over: string): Line {
   return line;
 }
 
-/** The range of values without the worst ones, which would press the others into a line. */
+/** The range of values without the worst ones, which would compress the others into a line. */
 function focus(run: Run, values: (number | null)[]): [number, number] | null {
   const sorted = values.filter((v): v is number => v !== null).sort((a, b) => a - b);
   if (sorted.length < 20) return null;
@@ -52,7 +52,7 @@ export function History({ run, trials, params }: { run: Run; trials: Trials; par
   const canLog = data[1].every((v) => v === null || v > 0);
   const name = run.metric ?? "value";
   const title = over === "time" ? "seconds" : "trial";
-  // of the data that the chart has then: it is not made anew for new trials
+  // computed from the current data: the chart is not recreated for new trials
   const range = (u: uPlot, low: number, high: number): [number, number] => focus(run, u.data[1] as Line[1]) ?? [low, high];
   return (
     <section>
@@ -74,7 +74,7 @@ export function History({ run, trials, params }: { run: Run; trials: Trials; par
       </header>
       <Plot
         data={data}
-        remake={`${over} ${isLog && canLog} ${data[0].length >= 20}`}
+        recreateKey={`${over} ${isLog && canLog} ${data[0].length >= 20}`}
         label={`The best ${name} after each trial`}
         options={(width) => ({
           width,

@@ -39,7 +39,7 @@ export function Importance({ run }: { run: string }) {
       </table>
       {pairs.length > 0 && (
         <p class="dim">
-          Together: {pairs.map((p) => `${p.names.join(" and ")} ${percent(p.share)}`).join(", ")}
+          Pairs: {pairs.map((p) => `${p.names.join(" and ")} ${percent(p.share)}`).join(", ")}
         </p>
       )}
       {all.length > 0 && (

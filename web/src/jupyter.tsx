@@ -63,9 +63,9 @@ const FIELDS: Field[] = [
     most: 2 ** 32 - 1,
     modes: ALL,
     hint: {
-      experiments: "A trial that uses more is ended; empty: no limit",
-      tfonspark: "A node that uses more is ended; empty: no limit",
-      allreduce: "A rank that uses more is ended; empty: no limit",
+      experiments: "A trial that uses more is killed; empty: no limit",
+      tfonspark: "A node that uses more is killed; empty: no limit",
+      allreduce: "A rank that uses more is killed; empty: no limit",
     },
   },
   {
@@ -100,7 +100,7 @@ const DEFAULTS: Values = {
 
 const storageKey = () => `jupyter ${currentProject() ?? ""}`;
 
-/** The last values of this project. What others have stored there counts as nothing. */
+/** The last values of this project. Invalid stored values are ignored. */
 function remembered(): Values {
   try {
     const stored = JSON.parse(localStorage.getItem(storageKey()) ?? "{}");
@@ -116,21 +116,23 @@ function remembered(): Values {
   }
 }
 
-/** What is wrong with a field, as a sentence; "": nothing. */
+/** The error message of a field; "": it is valid. */
 function problem(field: Field, values: Values): string {
   const text = (values.numbers[field.name] ?? "").trim();
   if (text === "") return "";
   const number = Number(text);
   if (!/^[0-9]+$/.test(text) || number < field.least || number > field.most)
-    return `A whole number from ${field.least} to ${field.most.toLocaleString("en-US")}.`;
+    return `Must be a whole number from ${field.least} to ${field.most.toLocaleString("en-US")}.`;
   const executors = Number(values.numbers.executors || 1);
   if (field.name === "parameter-servers" && number >= executors)
-    return `Less than the number of executors (${executors}): the others are workers.`;
+    return `Must be less than the number of executors (${executors}): the others are workers.`;
   return "";
 }
 
 const masterProblem = (v: Values) =>
-  v.engine === "spark" && !/^(spark|k8s):\/\/\S+$/.test(v.master.trim()) ? "An address such as spark://host:7077." : "";
+  v.engine === "spark" && !/^(spark|k8s):\/\/\S+$/.test(v.master.trim())
+    ? "Must be an address such as spark://host:7077."
+    : "";
 
 /** The options of `hopyard notebook`. */
 function options(v: Values): [string, string][] {
@@ -182,7 +184,7 @@ function Engine({ values, change }: { values: Values; change: (v: Partial<Values
         </select>
       </Labeled>
       {values.engine === "spark" && (
-        <Labeled id="master" title="Address of its master" hint="spark://host:7077" wrong={wrong}>
+        <Labeled id="master" title="Master address" hint="spark://host:7077" wrong={wrong}>
           <input
             id="master"
             value={values.master}
@@ -298,12 +300,12 @@ function Stop({ app, onError }: { app: AppRow; onError: (error: Error) => void }
       <button class="danger" onClick={stop}>
         Stop JupyterLab
       </button>{" "}
-      <button onClick={() => setAsks(false)}>Keep it</button>
+      <button onClick={() => setAsks(false)}>Cancel</button>
     </span>
   );
 }
 
-/** Those of the project, asked for now and then: the store does not contain them. */
+/** The servers of the project. They are polled: the store does not contain them. */
 function Servers() {
   const [servers, setServers] = useState<AppRow[]>([]);
   const [error, setError] = useState<Error>();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names, tags and notes that people give to runs and trials.
+// Names, tags and notes of runs and trials.
 import { useState } from "preact/hooks";
 import { changeRun, changeTrial, type Label, type Run } from "./api";
-import { Question } from "./dialog";
+import { ConfirmDialog } from "./dialog";
 
 export function Tags({ tags }: { tags: string[] }) {
   return (
@@ -33,7 +33,7 @@ function Editor({ title, name, label, save, onClose }: EditorProps) {
   const act = () =>
     save({ tags: splitTags(tags), note: note || null, ...(name === undefined ? {} : { name: newName || null }) });
   return (
-    <Question title={title} yes="Save" act={act} onClose={onClose}>
+    <ConfirmDialog title={title} confirm="Save" act={act} onClose={onClose}>
       <div class="fields">
         {name !== undefined && (
           <>
@@ -49,7 +49,7 @@ function Editor({ title, name, label, save, onClose }: EditorProps) {
         <label for="label-note">Note</label>
         <textarea id="label-note" value={note} onInput={(e) => setNote(e.currentTarget.value)} />
       </div>
-    </Question>
+    </ConfirmDialog>
   );
 }
 

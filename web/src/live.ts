@@ -65,7 +65,7 @@ export function useLive<T>(key: string, load: () => Promise<T>): Live<T> {
   return state;
 }
 
-/** Waits until `ms` have passed since the last call: for what is too costly to ask for at every change. */
+/** Waits until `ms` have passed since the last call: for requests that are too costly to repeat at every change. */
 export async function pace(last: { current: number }, ms: number): Promise<void> {
   const wait = last.current + ms - performance.now();
   if (last.current && wait > 0) await new Promise((resolve) => setTimeout(resolve, wait));

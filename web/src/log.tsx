@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The output of a trial, as a terminal shows it and while it is printed. Only the lines that are visible are elements.
+// The output of a trial, as a terminal shows it, live. Only the visible lines are elements.
 import { useEffect, useReducer, useRef, useState } from "preact/hooks";
 import { endpoint } from "./api";
 import { size as sizeText } from "./format";
@@ -175,7 +175,7 @@ export function Log({ run, trial, stream, size, error: jump, other, openOther }:
       </form>
       <div ref={box} class="log" role="log" tabIndex={0} aria-label={`${stream} of trial ${trial}`} onScroll={() => void onScroll()}>
         {lines === 0 ? (
-          <span class="dim">{window?.isEnded ? "It has printed nothing." : "It has printed nothing yet."}</span>
+          <span class="dim">{window?.isEnded ? "No output." : "No output yet."}</span>
         ) : (
           <div class="lines" style={{ height: `${lines * LINE}px` }}>
             <div class="window" style={{ top: `${first * LINE}px` }}>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A window onto the output of a trial, which may be a gigabyte: only the part around what is shown is in the page.
+// A window onto the output of a trial, which may be a gigabyte: only the part around the visible lines is loaded.
 import { followOutput, readOutput, searchOutput } from "./api";
 import { Screen } from "./terminal";
 
@@ -88,7 +88,7 @@ export class LogWindow {
     });
   }
 
-  /** Reads what is behind the window. Returns the number of lines that were removed at its beginning. */
+  /** Reads what is after the window. Returns the number of lines that were removed at its beginning. */
   async readAfter(): Promise<number> {
     if (this.busy || this.end >= this.size) return 0;
     return this.locked(async () => {

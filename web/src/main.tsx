@@ -9,7 +9,7 @@ import { Files } from "./files";
 import { Jupyter } from "./jupyter";
 import { useLive } from "./live";
 import { Models } from "./models";
-import { Notices } from "./notices";
+import { Notifications } from "./notifications";
 import { Run } from "./run";
 import { Runs } from "./runs";
 import { Shares } from "./shares";
@@ -81,7 +81,7 @@ function App() {
         ))}
       </nav>
       <Page />
-      <Notices />
+      <Notifications />
     </>
   );
 }

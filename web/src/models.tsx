@@ -90,7 +90,7 @@ export function Models() {
       <Failure error={error} />
       {value?.models.length === 0 && (
         <p>
-          This project has no models yet; <code>from hops import model; model.export(…)</code> puts one into{" "}
+          This project has no models yet; <code>from hops import model; model.export(…)</code> saves one in{" "}
           <code>Models/NAME/VERSION</code>.
         </p>
       )}

@@ -27,8 +27,8 @@ interface Props {
 }
 
 const axisX = (n: number, axes: number, width: number) => (axes > 1 ? SIDE + ((width - 2 * SIDE) * n) / (axes - 1) : width / 2);
-const axisY = (place: number) => HEIGHT - BOTTOM - place * (HEIGHT - TOP - BOTTOM);
-const placeAt = (y: number) => Math.min(1, Math.max(0, (HEIGHT - BOTTOM - y) / (HEIGHT - TOP - BOTTOM)));
+const axisY = (position: number) => HEIGHT - BOTTOM - position * (HEIGHT - TOP - BOTTOM);
+const positionAt = (y: number) => Math.min(1, Math.max(0, (HEIGHT - BOTTOM - y) / (HEIGHT - TOP - BOTTOM)));
 
 /** From 0, the worst, to 1, the best, by rank; lines in this order, so that the best are on top. */
 function ranks(run: Run, trials: Trials): { order: Uint32Array; rank: Float64Array } {
@@ -50,14 +50,14 @@ function sample(rows: Uint32Array, max: number): Uint32Array {
 function drawLine(c: CanvasRenderingContext2D, scales: Scale[], i: number, width: number): void {
   let isDown = false;
   scales.forEach((scale, n) => {
-    const place = scale.place(scale.column.numbers[i]!);
-    if (Number.isNaN(place)) {
+    const position = scale.position(scale.column.numbers[i]!);
+    if (Number.isNaN(position)) {
       isDown = false;
       return;
     }
     const x = axisX(n, scales.length, width);
-    if (isDown) c.lineTo(x, axisY(place));
-    else c.moveTo(x, axisY(place));
+    if (isDown) c.lineTo(x, axisY(position));
+    else c.moveTo(x, axisY(position));
     isDown = true;
   });
 }
@@ -78,9 +78,9 @@ function drawAxis(c: CanvasRenderingContext2D, scale: Scale, x: number, room: nu
   c.textAlign = isRight ? "left" : "right";
   c.textBaseline = "middle";
   const every = Math.ceil(scale.ticks.length / 20);
-  scale.ticks.forEach(({ place, text }, n) => {
+  scale.ticks.forEach(({ position, text }, n) => {
     if (n % every) return;
-    const y = axisY(place);
+    const y = axisY(position);
     const label = cutText(c, text, Math.min(room - 14, 90));
     const left = isRight ? x + 6 : x - 6 - c.measureText(label).width;
     c.fillStyle = color("back");
@@ -92,21 +92,21 @@ function drawAxis(c: CanvasRenderingContext2D, scale: Scale, x: number, room: nu
   });
 }
 
-/** The places on an axis that a brush covers. */
-function brushPlaces(scale: Scale, brush: Brush): [number, number][] {
-  if (!("texts" in brush)) return [[scale.place(Math.max(brush.low, scale.column.min)), scale.place(Math.min(brush.high, scale.column.max))]];
+/** The positions on an axis that a brush covers. */
+function brushPositions(scale: Scale, brush: Brush): [number, number][] {
+  if (!("texts" in brush)) return [[scale.position(Math.max(brush.low, scale.column.min)), scale.position(Math.min(brush.high, scale.column.max))]];
   const { texts } = scale.column;
   const half = texts && texts.length > 1 ? 0.4 / (texts.length - 1) : 0.1;
   return brush.texts
     .map((t) => texts?.indexOf(t) ?? -1)
     .filter((i) => i >= 0)
-    .map((i) => [scale.place(i) - half, scale.place(i) + half]);
+    .map((i) => [scale.position(i) - half, scale.position(i) + half]);
 }
 
-function drawBrush(c: CanvasRenderingContext2D, x: number, places: [number, number][]): void {
+function drawBrush(c: CanvasRenderingContext2D, x: number, positions: [number, number][]): void {
   c.fillStyle = color("wait");
   c.strokeStyle = color("wait");
-  for (const [low, high] of places) {
+  for (const [low, high] of positions) {
     c.globalAlpha = 0.25;
     c.fillRect(x - 8, axisY(high), 16, Math.max(axisY(low) - axisY(high), 2));
     c.globalAlpha = 1;
@@ -114,13 +114,13 @@ function drawBrush(c: CanvasRenderingContext2D, x: number, places: [number, numb
   }
 }
 
-/** What a range of places on an axis selects. */
+/** What a range of positions on an axis selects. */
 function brushOf(scale: Scale, from: number, to: number): Brush | null {
   const [low, high] = from < to ? [from, to] : [to, from];
   if (high - low < 0.01) return null; // a click
   const { texts } = scale.column;
   if (!texts) return { low: low <= 0 ? scale.column.min : scale.value(low), high: high >= 1 ? scale.column.max : scale.value(high) };
-  const chosen = texts.filter((_, i) => scale.place(i) >= low - 0.02 && scale.place(i) <= high + 0.02);
+  const chosen = texts.filter((_, i) => scale.position(i) >= low - 0.02 && scale.position(i) <= high + 0.02);
   return chosen.length ? { texts: chosen } : null;
 }
 
@@ -216,7 +216,7 @@ export function Parallel({ run, trials, rows, brushes, params }: Props) {
     };
   }, [rows, order]);
   const drag = useRef<{ axis: number; from: number } | null>(null);
-  const [dragged, setDragged] = useState<{ axis: number; places: [number, number] } | null>(null);
+  const [dragged, setDragged] = useState<{ axis: number; positions: [number, number] } | null>(null);
 
   const draw = (c: CanvasRenderingContext2D, width: number) => {
     const room = scales.length > 1 ? (width - 2 * SIDE) / (scales.length - 1) : width;
@@ -242,8 +242,8 @@ export function Parallel({ run, trials, rows, brushes, params }: Props) {
       const x = axisX(n, scales.length, width);
       drawAxis(c, scale, x, Math.min(room, 2 * SIDE + 30), n === scales.length - 1 && scales.length > 1 ? true : n > 0);
       const brush = brushes.get(scale.column.key);
-      if (dragged?.axis === n) drawBrush(c, x, [dragged.places]);
-      else if (brush) drawBrush(c, x, brushPlaces(scale, brush));
+      if (dragged?.axis === n) drawBrush(c, x, [dragged.positions]);
+      else if (brush) drawBrush(c, x, brushPositions(scale, brush));
     });
   };
 
@@ -256,21 +256,21 @@ export function Parallel({ run, trials, rows, brushes, params }: Props) {
     const axis = axisOf(e);
     if (axis < 0) return;
     (e.currentTarget as Element).setPointerCapture(e.pointerId);
-    drag.current = { axis, from: placeAt(pointAt(e).y) };
+    drag.current = { axis, from: positionAt(pointAt(e).y) };
   };
   const move = (e: PointerEvent) => {
-    const to = placeAt(pointAt(e).y);
+    const to = positionAt(pointAt(e).y);
     (e.currentTarget as HTMLElement).style.cursor = drag.current || axisOf(e) >= 0 ? "crosshair" : "";
     if (!drag.current) return;
     const { axis, from } = drag.current;
-    setDragged({ axis, places: from < to ? [from, to] : [to, from] });
+    setDragged({ axis, positions: from < to ? [from, to] : [to, from] });
   };
   const end = (e: PointerEvent) => {
     if (!drag.current) return;
     const { axis, from } = drag.current;
     drag.current = null;
     setDragged(null);
-    writeBrushes(setBrush(brushes, scales[axis]!.column.key, brushOf(scales[axis]!, from, placeAt(pointAt(e).y))));
+    writeBrushes(setBrush(brushes, scales[axis]!.column.key, brushOf(scales[axis]!, from, positionAt(pointAt(e).y))));
   };
 
   const drawn = chosen.lines.length;

@@ -51,7 +51,7 @@ export function Scroll({ label, class: more, children }: { label: string; class?
   );
 }
 
-/** A text, and a button that copies it. */
+/** Text with a button that copies it. */
 export function Copy({ text }: { text: string }) {
   const [isCopied, setCopied] = useState(false);
   const copy = async () => {

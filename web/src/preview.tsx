@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The beginning of a file as people read it.
+// Previews of files.
 import { useEffect, useState } from "preact/hooks";
-import type { Feature, Place, Preview as Shown } from "./file_api";
+import type { Feature, FileApi, Preview as Shown } from "./file_api";
 import "./files.css";
 import { count, metric, size } from "./format";
 import { Failure, Scroll } from "./parts";
@@ -64,7 +64,7 @@ function Examples({ shown }: { shown: Shown }) {
             Example {i + 1} <span class="dim">{size(example.bytes)}</span>
           </h3>
           {example.features.length === 0 ? (
-            <p class="dim">Its bytes are not an example.</p>
+            <p class="dim">This record is not an Example.</p>
           ) : (
             <Table
               head={["Feature", "Type", "Values"]}
@@ -99,7 +99,7 @@ function Body({ shown, address }: { shown: Shown; address: string }) {
           <pre class="log" tabIndex={0} aria-label={`Beginning of ${shown.path}`}>
             {shown.text}
           </pre>
-          {shown.cut && <p class="dim">The first 64 KB.</p>}
+          {shown.cut && <p class="dim">Only the first 64 KB are shown.</p>}
         </>
       );
     default:
@@ -107,12 +107,12 @@ function Body({ shown, address }: { shown: Shown; address: string }) {
   }
 }
 
-export function Preview({ place, path }: { place: Place; path: string }) {
+export function Preview({ api, path }: { api: FileApi; path: string }) {
   const [state, setState] = useState<{ shown?: Shown; error?: Error }>({});
   useEffect(() => {
     let isCurrent = true;
     setState({});
-    place.preview(path).then(
+    api.preview(path).then(
       (shown) => isCurrent && setState({ shown }),
       (error: Error) => isCurrent && setState({ error }),
     );
@@ -124,7 +124,7 @@ export function Preview({ place, path }: { place: Place; path: string }) {
     <>
       <Failure error={state.error} />
       {state.shown?.note && <p class="dim">{state.shown.note}</p>}
-      {state.shown && <Body shown={state.shown} address={place.content(path)} />}
+      {state.shown && <Body shown={state.shown} address={api.content(path)} />}
     </>
   );
 }

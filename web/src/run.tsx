@@ -24,7 +24,7 @@ import { Timeline } from "./timeline";
 import { TrialTable } from "./trial_table";
 import { type Trials, useTrials } from "./trials";
 
-/** What hopyard has to say about a run: no metric, a machine that was lost… The newest last. */
+/** Notices of hopyard about a run: no metric, a lost machine… The newest last. */
 function NoticeList({ notes }: { notes: NonNullable<RunRow["notes"]> }) {
   const shown = notes.slice(-NOTICES);
   return (

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be done to a run: stop, resume, delete, edit. Questions first.
+// Actions on a run: stop, resume, delete, edit; with confirmations.
 import { useState } from "preact/hooks";
 import { go, to } from "./address";
 import { removeRun, resumeRun, type Run, stopRun } from "./api";
-import { Question } from "./dialog";
+import { ConfirmDialog } from "./dialog";
 import { count } from "./format";
 import { EditRun } from "./labels";
 
@@ -18,32 +18,43 @@ function canResume(run: Run): boolean {
   return run.state !== "done" || run.failed > 0 || run.stopped > 0;
 }
 
-function Ask({ action, run, onClose }: { action: Action; run: Run; onClose: () => void }) {
+function ActionDialog({ action, run, onClose }: { action: Action; run: Run; onClose: () => void }) {
   if (action === "stop")
     return (
-      <Question title={`Stop run ${run.run}?`} yes="Stop the run" isDanger act={() => stopRun(run.run)} onClose={onClose}>
+      <ConfirmDialog
+        title={`Stop run ${run.run}?`}
+        confirm="Stop the run"
+        isDanger
+        act={() => stopRun(run.run)}
+        onClose={onClose}
+      >
         <p>
-          {run.running === 1 ? "A running trial is" : `${count(run.running)} running trials are`} ended. Resume continues the
-          run later.
+          {run.running === 1 ? "One running trial" : `${count(run.running)} running trials`} will be stopped. You can
+          resume the run later.
         </p>
-      </Question>
+      </ConfirmDialog>
     );
   if (action === "resume")
     return (
-      <Question title={`Resume run ${run.run}?`} yes="Resume the run" act={() => resumeRun(run.run)} onClose={onClose}>
-        <p>Trials that have not ended run again, and so do failed ones, except in an evolution.</p>
-      </Question>
+      <ConfirmDialog
+        title={`Resume run ${run.run}?`}
+        confirm="Resume the run"
+        act={() => resumeRun(run.run)}
+        onClose={onClose}
+      >
+        <p>Unfinished trials run again, and so do failed ones, except in an evolution.</p>
+      </ConfirmDialog>
     );
   const remove = async () => {
     await removeRun(run.run);
     go(to(""));
   };
   return (
-    <Question title={`Delete run ${run.run}?`} yes="Delete the run" isDanger act={remove} onClose={onClose}>
+    <ConfirmDialog title={`Delete run ${run.run}?`} confirm="Delete the run" isDanger act={remove} onClose={onClose}>
       <p>
         Its {count(trialsOf(run))} trials, their output and files are removed. This cannot be undone.
       </p>
-    </Question>
+    </ConfirmDialog>
   );
 }
 
@@ -54,7 +65,7 @@ export function RunActions({ run }: { run: Run }) {
       <EditRun run={run} /> {isRunning(run) && <button onClick={() => setAction("stop")}>Stop…</button>}{" "}
       {canResume(run) && <button onClick={() => setAction("resume")}>Resume…</button>}{" "}
       {!isRunning(run) && <button onClick={() => setAction("delete")}>Delete…</button>}
-      {action && <Ask action={action} run={run} onClose={() => setAction(null)} />}
+      {action && <ActionDialog action={action} run={run} onClose={() => setAction(null)} />}
     </span>
   );
 }

@@ -6,7 +6,7 @@ import { getRuns, type Run } from "./api";
 import { age, command, count, duration, metric } from "./format";
 import { Tags } from "./labels";
 import { useLive } from "./live";
-import { NoticeSwitch } from "./notices";
+import { NotificationSwitch } from "./notifications";
 import { Failure, Progress, Scroll, State, useNow } from "./parts";
 import { RunActions } from "./run_actions";
 import { StartRun } from "./start";
@@ -163,7 +163,7 @@ export function Runs() {
         <button class="primary" onClick={() => setStarting(true)}>
           Start a run…
         </button>
-        <NoticeSwitch />
+        <NotificationSwitch />
       </header>
       {isStarting && <StartRun onClose={() => setStarting(false)} />}
       <Failure error={error} />

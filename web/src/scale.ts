@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a column's numbers to places from 0 to 1, and back.
+// Maps a column's numbers to positions from 0 to 1, and back.
 import type { Run } from "./api";
 import { metric } from "./format";
 import type { Column } from "./trials";
@@ -7,9 +7,9 @@ import type { Column } from "./trials";
 export interface Scale {
   column: Column;
   isLog: boolean;
-  place: (x: number) => number; // NaN stays NaN
-  value: (place: number) => number;
-  ticks: { place: number; text: string }[];
+  position: (x: number) => number; // NaN stays NaN
+  value: (position: number) => number;
+  ticks: { position: number; text: string }[];
 }
 
 /** A logarithmic axis needs positive numbers. */
@@ -55,26 +55,26 @@ export function logTicks(min: number, max: number): number[] {
 export function makeScale(column: Column, isLog: boolean): Scale {
   const last = column.texts ? column.texts.length - 1 : 0;
   if (column.texts) {
-    const place = (x: number) => (last ? x / last : x * 0 + 0.5);
-    const ticks = column.texts.map((text, i) => ({ place: place(i), text }));
-    return { column, isLog: false, place, value: (p) => Math.round(p * last), ticks };
+    const position = (x: number) => (last ? x / last : x * 0 + 0.5);
+    const ticks = column.texts.map((text, i) => ({ position: position(i), text }));
+    return { column, isLog: false, position, value: (p) => Math.round(p * last), ticks };
   }
   const { min, max } = column;
   if (!(max > min)) {
-    const ticks = max === min ? [{ place: 0.5, text: metric(min) }] : [];
-    return { column, isLog: false, place: (x) => x * 0 + 0.5, value: () => min, ticks };
+    const ticks = max === min ? [{ position: 0.5, text: metric(min) }] : [];
+    return { column, isLog: false, position: (x) => x * 0 + 0.5, value: () => min, ticks };
   }
   const to = isLog ? Math.log : (x: number) => x;
   const from = isLog ? Math.exp : (x: number) => x;
   const low = to(min);
   const span = to(max) - low;
-  const place = (x: number) => (to(x) - low) / span;
+  const position = (x: number) => (to(x) - low) / span;
   const numbers = isLog ? logTicks(min, max) : linearTicks(min, max);
   return {
     column,
     isLog,
-    place,
+    position,
     value: (p) => from(low + p * span),
-    ticks: numbers.map((x) => ({ place: place(x), text: metric(Number(x.toPrecision(6))) })),
+    ticks: numbers.map((x) => ({ position: position(x), text: metric(Number(x.toPrecision(6))) })),
   };
 }

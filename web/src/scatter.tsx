@@ -16,7 +16,7 @@ function points(x: Column, y: Column, rows: Uint32Array): [number[], number[]] {
   return [both.map((i) => x.numbers[i]!), both.map((i) => y.numbers[i]!)];
 }
 
-interface OneProps {
+interface PanelProps {
   run: Run;
   trials: Trials;
   rows: Uint32Array;
@@ -24,7 +24,7 @@ interface OneProps {
   log: string | null;
 }
 
-function One({ run, trials, rows, name, log }: OneProps) {
+function ScatterPanel({ run, trials, rows, name, log }: PanelProps) {
   const x = trials.column(`p:${name}`, run);
   const y = trials.column("value", run);
   const data = useMemo(() => points(x, y, rows), [x, y, rows]);
@@ -48,7 +48,7 @@ function One({ run, trials, rows, name, log }: OneProps) {
       </figcaption>
       <Plot
         data={data}
-        remake={`${isLog} ${texts?.join("\n")}`}
+        recreateKey={`${isLog} ${texts?.join("\n")}`}
         label={`${run.metric} against ${name}`}
         options={(width) => ({
           width,
@@ -95,7 +95,7 @@ export function Scatter({ run, trials, rows, params }: Props) {
       </header>
       <div class={chosen ? "" : "multiples"}>
         {(chosen ? [chosen] : names.slice(0, 24)).map((name) => (
-          <One key={name} run={run} trials={trials} rows={rows} name={name} log={params.get("log")} />
+          <ScatterPanel key={name} run={run} trials={trials} rows={rows} name={name} log={params.get("log")} />
         ))}
       </div>
     </section>

@@ -4,7 +4,7 @@ import type { Run } from "./api";
 import { setParams } from "./address";
 import type { Column, Trials } from "./trials";
 
-/** A range of numbers, or some texts of a category. */
+/** A range of numbers, or some choices of a category. */
 export type Brush = { low: number; high: number } | { texts: string[] };
 export type Brushes = Map<string, Brush>; // by the key of a column
 
@@ -20,7 +20,7 @@ export function readBrushes(text: string | null): Brushes {
   try {
     parsed = JSON.parse(text ?? "{}");
   } catch {
-    return brushes; // an address that somebody has cut
+    return brushes; // a truncated address
   }
   if (typeof parsed !== "object" || parsed === null) return brushes;
   for (const [key, range] of Object.entries(parsed)) {
@@ -123,7 +123,7 @@ function wordTest(trials: Trials, run: Run, word: string): Test {
   }
 }
 
-/** The places of the selected trials, in the order of `trials`. */
+/** The indexes of the selected trials, in the order of `trials`. */
 export function selectRows(trials: Trials, run: Run, selection: Selection): Uint32Array {
   const tests: Test[] = [];
   for (const [key, brush] of selection.brushes) tests.push(brushTest(trials.column(key, run), brush));

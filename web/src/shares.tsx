@@ -61,7 +61,7 @@ function useShares(version: number) {
   return state;
 }
 
-/** A button that asks before it acts. */
+/** A button with an inline confirmation. */
 function Confirm(props: { label: string; question: string; action: string; onUse: () => Promise<unknown>; onDone: () => void }) {
   const [asks, setAsks] = useState(false);
   const [busy, setBusy] = useState(false);
@@ -81,7 +81,7 @@ function Confirm(props: { label: string; question: string; action: string; onUse
         {props.action}
       </button>{" "}
       <button onClick={() => setAsks(false)} ref={(button) => button?.focus()}>
-        Keep it
+        Cancel
       </button>
       <Failure error={error} />
     </span>
@@ -147,7 +147,7 @@ function ShareForm({ onDone }: { onDone: () => void }) {
           with user <input value={user} placeholder="bob" onInput={(e) => setUser(e.currentTarget.value)} />
         </label>
         <label class="check">
-          <input type="checkbox" checked={write} onChange={(e) => setWrite(e.currentTarget.checked)} /> may write
+          <input type="checkbox" checked={write} onChange={(e) => setWrite(e.currentTarget.checked)} /> can write
         </label>
         <button disabled={busy || !path.trim() || !user.trim()}>{busy ? "Sharing…" : "Share"}</button>
       </form>
@@ -172,9 +172,9 @@ function GivenRow({ share, now, onMissing, onChange }: GivenProps) {
         <a href={to(`files/${encodePath(share.path.split("/"))}`)}>{share.path}</a>
       </td>
       <td data-label="with">{share.with}</td>
-      <td data-label="can">
+      <td data-label="access">
         {rights(share.write)}
-        {!share.complete && <span class="bad"> (interrupted: share it again)</span>}
+        {!share.complete && <span class="bad"> (incomplete: share it again)</span>}
       </td>
       <td>
         <Copy text={share.accept} />
@@ -184,9 +184,9 @@ function GivenRow({ share, now, onMissing, onChange }: GivenProps) {
       </td>
       <td class="actions">
         <Confirm
-          label="Take back…"
-          question={`Take ${share.path} back from ${share.with}?`}
-          action="Take it back"
+          label="Revoke…"
+          question={`Revoke ${share.with}'s access to ${share.path}?`}
+          action="Revoke access"
           onUse={async () => onMissing((await call<Report>("DELETE", "/shares", values)).missing)}
           onDone={onChange}
         />
@@ -214,7 +214,7 @@ function Table({ label, titles, children }: { label: string; titles: string[]; c
 
 // ---- with this project ---------------------------------------------------------------------------------------------------
 
-/** "hopyard share accept --as NAME PATH", as a shell reads it, or a path alone. */
+/** "hopyard share accept --as NAME PATH", quoted for a shell, or only a path. */
 export function parseOffer(text: string): { name: string; target: string } {
   const words = [...text.trim().matchAll(/(?:'[^']*'|\\.|[^\s'])+/g)].map((m) =>
     m[0].replace(/'([^']*)'|\\(.)/g, (_, quoted: string | undefined, escaped: string) => quoted ?? escaped),
@@ -257,13 +257,13 @@ function ReceivedRow({ share, onChange }: { share: Received; onChange: () => voi
   return (
     <tr>
       <td>{share.error ? path : <a href={to(`files/${encodePath(path.split("/"))}`)}>{path}</a>}</td>
-      <td data-label={share.error ? undefined : "can"}>{share.error ? <span class="bad">{share.error}</span> : rights(share.write)}</td>
+      <td data-label={share.error ? undefined : "access"}>{share.error ? <span class="bad">{share.error}</span> : rights(share.write)}</td>
       <td>{share.target && <Copy text={share.target} />}</td>
       <td class="actions">
         <Confirm
           label="Remove…"
           question={`Remove ${path} from this project?`}
-          action="Remove it"
+          action="Remove"
           onUse={() => call("DELETE", "/shares/received", { name: share.name })}
           onDone={onChange}
         />
@@ -289,7 +289,7 @@ export function Shares() {
         <ShareForm onDone={change} />
         {value && value.given.length === 0 && <p class="dim">Nothing is shared with others.</p>}
         {value && value.given.length > 0 && (
-          <Table label="Table of given shares" titles={["Folder", "With", "Can", "Command for the receiver", "Since", ""]}>
+          <Table label="Shares with others" titles={["Folder", "With", "Access", "Command for the receiver", "Since", ""]}>
             {value.given.map((share) => (
               <GivenRow
                 key={`${share.path} ${share.with}`}
@@ -312,7 +312,7 @@ export function Shares() {
         <AcceptForm onDone={change} />
         {value && value.received.length === 0 && <p class="dim">Nothing is shared with this project.</p>}
         {value && value.received.length > 0 && (
-          <Table label="Table of received shares" titles={["Name", "Can", "Real path", ""]}>
+          <Table label="Shares with this project" titles={["Name", "Access", "Real path", ""]}>
             {value.received.map((share) => (
               <ReceivedRow key={share.name} share={share} onChange={change} />
             ))}

@@ -27,7 +27,7 @@ interface Props {
   onSelect?: (from: number, to: number) => void;
 }
 
-/** Marks at whole numbers of a unit that people use for time. */
+/** Ticks at multiples of a common unit of time. */
 function timeSplits(from: number, to: number, count: number): number[] {
   const units = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 144e5, 432e5, 864e5];
   const unit = units.find((u) => (to - from) / u <= count) ?? 864e5 * Math.ceil((to - from) / 864e5 / count);

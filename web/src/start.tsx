@@ -17,7 +17,7 @@ interface Dimension {
 
 interface Form {
   script: string;
-  words: string; // behind the script
+  words: string; // after the script
   kind: Kind;
   space: Dimension[];
   trials: string; // of a random search
@@ -70,7 +70,7 @@ export function splitWords(text: string): string[] {
   return words;
 }
 
-/** "--lr {lr}" for each hyperparameter that the words do not have. */
+/** "--lr {lr}" for each hyperparameter that the words do not contain. */
 function missingWords(form: Form): string[] {
   if (form.script.endsWith(".ipynb") || form.kind === "single") return []; // a notebook reads HOPYARD_PARAMS
   const missing = form.space.filter((d) => d.name && !form.words.includes(`{${d.name}}`));

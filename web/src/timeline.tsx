@@ -160,7 +160,7 @@ function find(p: Picture, width: number, px: number, py: number): number {
   return -1;
 }
 
-// ---- an attempt in words --------------------------------------------------------------------------------
+// ---- description of an attempt --------------------------------------------------------------------------
 
 export function describe(all: TimelineColumns, i: number, now: number): string {
   const begun = all.begun[i] ?? null;
@@ -189,7 +189,7 @@ function useLeft(): number {
   return left;
 }
 
-/** The part of the run that the address names. */
+/** The part of the run that the address selects. */
 function spanOf(params: URLSearchParams): Span {
   const from = Number(params.get("from"));
   const to = Number(params.get("to"));
@@ -352,7 +352,7 @@ function LaneView({ left, run, all, from, to, now, zoom, whole }: ViewProps) {
             <a href={link(`runs/${run.run}/trials/${all.trial[selected]}`)}>{capital(unitName(run, all.trial[selected]!))}</a>: {describe(all, selected, now)}
           </>
         ) : (
-          <span class="dim">Drag to zoom. Point at an attempt to see what it is; click it to open its trial.</span>
+          <span class="dim">Drag to zoom. Hover over an attempt to see its details; click it to open its trial.</span>
         )}
       </p>
     </>
@@ -436,9 +436,9 @@ export function Timeline({ run }: { run: Run }) {
         {all && <Legend all={all} />}
       </header>
       <Failure error={timeline.error ?? sums.error} />
-      {all && all.trial.length === 0 && <p class="dim">{span ? "Nothing ran or waited then." : "Nothing has run yet."}</p>}
+      {all && all.trial.length === 0 && <p class="dim">{span ? "No attempts in this time range." : "Nothing has run yet."}</p>}
       {all && all.trial.length > 0 && <LaneView left={left} run={run} all={all} from={from} to={to} now={end} zoom={zoom} whole={whole} />}
-      {all && !all.is_complete && <p class="dim">Only the 5,000 longest attempts of this time are drawn: zoom in to see the others. The charts below have all.</p>}
+      {all && !all.is_complete && <p class="dim">Only the 5,000 longest attempts in this range are drawn: zoom in to see the others. The charts below include all.</p>}
       {usage && <Charts left={left} usage={usage} from={from} to={to} onSelect={zoom} />}
     </section>
   );

@@ -112,7 +112,7 @@ function Row({ run, trials, columns, i, at, picked }: RowProps) {
   );
 }
 
-/** The part of the rows that is in sight, by the place of the scroll bar. */
+/** The part of the rows that is in sight, by the scroll position. */
 function useWindow(total: number) {
   const box = useRef<HTMLDivElement>(null);
   const [sight, setSight] = useState({ first: 0, rows: 40 });

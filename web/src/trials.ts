@@ -34,11 +34,11 @@ function numeric(key: string, title: string, cells: readonly unknown[]): Column 
   return { key, title, numbers, texts: null, ...extent(numbers) };
 }
 
-/** Cells that are not all numbers: by their place in the order of their texts. */
+/** Cells that are not all numbers: their index in the sorted texts. */
 function category(key: string, title: string, cells: readonly (string | null)[]): Column {
   const texts = [...new Set(cells)].filter((t): t is string => t !== null).sort(collator.compare);
-  const places = new Map(texts.map((t, i) => [t, i]));
-  const numbers = Float64Array.from(cells, (cell) => (cell === null ? NaN : places.get(cell)!));
+  const indexes = new Map(texts.map((t, i) => [t, i]));
+  const numbers = Float64Array.from(cells, (cell) => (cell === null ? NaN : indexes.get(cell)!));
   return { key, title, numbers, texts, min: 0, max: Math.max(texts.length - 1, 0) };
 }
 
@@ -50,7 +50,7 @@ interface Rows {
   seconds: (number | null)[];
   message: (string | null)[];
   params: Map<string, unknown[]>;
-  places: Map<number, number>; // of a number
+  indexes: Map<number, number>; // by number
 }
 
 const NO_LABEL: Label = { tags: [], note: null };
@@ -68,7 +68,7 @@ export class Trials {
   ) {}
 
   static readonly none = new Trials(
-    { number: [], state: [], value: [], start: [], seconds: [], message: [], params: new Map(), places: new Map() },
+    { number: [], state: [], value: [], start: [], seconds: [], message: [], params: new Map(), indexes: new Map() },
     0,
     0,
   );
@@ -78,15 +78,15 @@ export class Trials {
     const old = this.rows;
     const rows: Rows =
       news.since === 0
-        ? { number: [], state: [], value: [], start: [], seconds: [], message: [], params: new Map(), places: new Map() }
+        ? { number: [], state: [], value: [], start: [], seconds: [], message: [], params: new Map(), indexes: new Map() }
         : old;
     const names = Object.keys(news.params);
     for (const name of names) if (!rows.params.has(name)) rows.params.set(name, new Array(rows.number.length).fill(null));
     news.number.forEach((number, i) => {
-      let at = rows.places.get(number);
+      let at = rows.indexes.get(number);
       if (at === undefined) {
         at = rows.number.length;
-        rows.places.set(number, at);
+        rows.indexes.set(number, at);
       }
       rows.number[at] = number;
       rows.state[at] = STATES[news.state[i]!] ?? "unknown";
@@ -100,7 +100,7 @@ export class Trials {
     return new Trials(rows, news.seq, rows.number.length);
   }
 
-  /** The same trials with what people have written to them. */
+  /** The same trials with their labels. */
   labeled(labels: Record<string, Label>): Trials {
     return new Trials(this.rows, this.seq, this.count, labels);
   }
@@ -113,9 +113,9 @@ export class Trials {
     return [...this.rows.params.keys()];
   }
 
-  /** The place of a trial, by its number; -1: there is none. */
+  /** The index of a trial, by its number; -1: there is none. */
   find(number: number): number {
-    return this.rows.places.get(number) ?? -1;
+    return this.rows.indexes.get(number) ?? -1;
   }
 
   column(key: string, run: Run): Column {
@@ -154,7 +154,7 @@ export class Trials {
       : category(key, name, cells.map((x) => (x === null ? null : valueText(x))));
   }
 
-  /** What the rows are called by: nodes have names, ranks count from 0. */
+  /** The names of the rows: nodes have names, ranks count from 0. */
   private numbers(run: Run): Column {
     const title = capital(unitOf(run));
     const names = this.rows.params.get("node");
@@ -179,7 +179,7 @@ export class Trials {
     return this.rows.params.get(name)?.[i] ?? null;
   }
 
-  /** What the words of a filter are looked for in. */
+  /** The text that a filter searches. */
   wordsOf(i: number): string {
     this.words ??= this.rows.number.map((number, n) => {
       const { tags, note } = this.label(n);

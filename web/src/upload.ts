@@ -105,7 +105,7 @@ interface Step {
 
 const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** One request. What may pass by itself (no connection, a busy server) is tried again. */
+/** One request. Temporary errors (no connection, a busy server) are retried. */
 async function step(upload: Upload, method: string, query: string, body: Blob | null, signal: AbortSignal): Promise<Step> {
   for (let tries = 1; ; tries++) {
     try {

@@ -18,7 +18,7 @@ from .._base.errors import Error
 
 SPECS = "hopyard._jupyter.kernel_specs.KernelSpecs"
 NEWS = "@jupyterlab/apputils-extension:announcements"
-CHATTER = ("start_app", "_signal_stop")  # functions of the server that log a greeting and a farewell as critical
+NOISY_FUNCTIONS = ("start_app", "_signal_stop")  # of the server: they log start and stop messages as critical
 
 
 def main(project: str, mode: str, port: str, browser: str, sock: str = "", prefix: str = "/") -> None:
@@ -33,8 +33,8 @@ def main(project: str, mode: str, port: str, browser: str, sock: str = "", prefi
     folder = _notebooks(project)
     listening = _behind_proxy(sock, prefix) if sock else _on_port(port)
     server = LabApp.initialize_server([], config=_config(folder, mode, browser == "1", **listening))
-    server.log.addFilter(lambda record: record.funcName not in CHATTER)
-    signal.signal(signal.SIGINT, server._signal_stop)  # without a question
+    server.log.addFilter(lambda record: record.funcName not in NOISY_FUNCTIONS)
+    signal.signal(signal.SIGINT, server._signal_stop)  # without a prompt
     if not sock:
         server.io_loop.add_callback(_announce, server, mode)  # it listens by then
     server.start()
@@ -61,7 +61,7 @@ def _on_port(port: str) -> dict[str, Any]:
 
 def _behind_proxy(sock: str, prefix: str) -> dict[str, Any]:
     token = os.environ.pop("HOPYARD_APP_TOKEN", None)
-    # The proxy has checked where a request comes from.
+    # The proxy has checked the origin of each request.
     server = {"sock": sock, "sock_mode": "0600", "base_url": prefix, "allow_remote_access": True}
     return {"ServerApp": server, "IdentityProvider": {"token": token} if token else {}}
 
@@ -86,14 +86,14 @@ def _config(folder: str, mode: str, browser: bool, **listening: dict[str, Any]) 
             "KernelManager": {"transport": "ipc"},  # through TCP, other users of the machine could read all output
             "LabApp": {
                 "extension_manager": "readonly",
-                "workspaces_dir": os.path.join(folder, ".workspaces"),  # which notebooks are open, for each project
+                "workspaces_dir": os.path.join(folder, ".workspaces"),  # the open notebooks, per project
             },
         }
     )
 
 
 def _without_news(handler: Any, page: dict[str, Any]) -> dict[str, Any]:
-    """JupyterLab's settings for a browser, without its question whether to fetch news and to look for updates."""
+    """JupyterLab's settings for a browser, without its prompt to fetch news and check for updates."""
     return {**page, "disabledExtensions": [*page.get("disabledExtensions", []), NEWS]}
 
 

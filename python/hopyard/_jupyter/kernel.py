@@ -3,7 +3,7 @@
 imported, and `spark` and `sc` exist.
 
 The SparkSession is created by the first cell that uses it: a kernel starts without a JVM, and does not occupy a
-cluster's executors before.
+cluster's executors until then.
 """
 
 import ast
@@ -41,7 +41,7 @@ class _SparkOnDemand:
             return
         try:
             spark = _session.get()
-        except Error as error:  # the cell runs all the same, and fails where it uses the name
+        except Error as error:  # the cell runs anyway, and fails where it uses the name
             print(f"hopyard: {error}", file=sys.stderr)
             return
         self._shell.push({"spark": spark, "sc": spark.sparkContext}, interactive=False)

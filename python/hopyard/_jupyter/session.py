@@ -23,7 +23,7 @@ def get() -> Any:
 
 
 def on_cluster() -> Any:
-    """The session, if this process is a kernel whose form names a cluster; else None."""
+    """The session, if this process is a kernel whose form selects a cluster; else None."""
     return None if _session.engine() in (None, "local") else get()
 
 
@@ -33,9 +33,9 @@ def _create() -> Any:
     print(f"Starting Spark ({engine}{f', {executors} executors' if executors else ''}) …", flush=True)
     master = f"local[{max(os.cpu_count() or 1, executors or 1)}]" if engine == "local" else engine
     conf = {"spark.app.name": "hopyard notebook", "spark.ui.showConsoleProgress": "false"}
-    if memory:  # what trials may use of a container on YARN, beside the JVM
+    if memory:  # the part of a YARN container that trials may use, in addition to the JVM
         conf["spark.executor.memoryOverhead"] = f"{memory}m"
-    if engine == "local":  # other machines have no need to reach its web page
+    if engine == "local":  # other machines need not reach its web page
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     log = _log_file()
     try:
@@ -60,7 +60,7 @@ def _log_file() -> str:
 
 @contextmanager
 def _java_output(path: str) -> Iterator[None]:
-    """What the JVM that is started meanwhile prints goes to a file: below a cell, its warnings hide the results."""
+    """Redirects the output of the JVM that the block starts to a file: in a notebook, its warnings hide the results."""
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     before = os.dup(2)
     os.dup2(log, 2)

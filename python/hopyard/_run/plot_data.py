@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plot of a result shows, for every backend."""
+"""The data of the plots of a result, for all backends."""
 
 import json
 import math

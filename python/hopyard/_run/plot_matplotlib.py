@@ -18,7 +18,7 @@ def _plain(axes: Any) -> None:
 
 
 def _text(text: str) -> str:
-    """Matplotlib reads dollars as mathematics."""
+    """Escapes dollar signs, which Matplotlib interprets as math text."""
     return text.replace("$", r"\$")
 
 
@@ -46,8 +46,8 @@ def importance(data: Importance) -> Any:
     return axes
 
 
-def _place(axis: Axis) -> tuple[float, float]:
-    """The lowest position, and how far above the highest one is."""
+def _bounds(axis: Axis) -> tuple[float, float]:
+    """The lowest position, and the distance to the highest one."""
     places = [*axis.positions, *axis.ticks]
     return min(places), max(places) - min(places) or 1.0
 
@@ -55,14 +55,14 @@ def _place(axis: Axis) -> tuple[float, float]:
 def parallel(data: Parallel) -> Any:
     count = len(data.axes)
     figure, axes = plt.subplots(figsize=(max(6, 1.6 * count), 4.5), layout="constrained")
-    columns = [[(p - _place(a)[0]) / _place(a)[1] for p in a.positions] for a in data.axes]
+    columns = [[(p - _bounds(a)[0]) / _bounds(a)[1] for p in a.positions] for a in data.axes]
     colors = "viridis_r" if data.is_max_best else "viridis"  # the best are dark
     lines = LineCollection([list(enumerate(line)) for line in zip(*columns)], cmap=colors, linewidths=1, alpha=0.6)
     lines.set_array(data.values)
     axes.add_collection(lines)
     box = {"facecolor": plt.rcParams["axes.facecolor"], "alpha": 0.7, "linewidth": 0, "pad": 0.8}
     for i, axis in enumerate(data.axes):
-        low, span = _place(axis)
+        low, span = _bounds(axis)
         axes.axvline(i, color=plt.rcParams["axes.edgecolor"], linewidth=0.8)
         for place, text in axis.ticks.items():
             at = {"xy": (i, (place - low) / span), "xytext": (4, 0), "textcoords": "offset points"}

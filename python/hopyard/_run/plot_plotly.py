@@ -13,7 +13,7 @@ _BLUE, _GREEN, _GRAY = "#3b6fb6", "#2f8f5b", "#a8adb5"
 
 
 def _text(text: str) -> str:
-    """Plotly reads texts as HTML."""
+    """Escapes text, which Plotly interprets as HTML."""
     return html.escape(text, quote=False)
 
 

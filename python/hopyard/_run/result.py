@@ -161,7 +161,7 @@ class Result:
         return {**row, "attempts": t.attempts, "message": t.message, "logdir": t.logdir, **named}
 
     def plot(self, kind: str = "history", params: Sequence[str] | None = None, backend: str | None = None) -> Any:
-        """Plot the trials, and return what was drawn: the axes of matplotlib, or the figure of Plotly.
+        """Plot the trials, and return the plot: the axes of matplotlib, or the figure of Plotly.
 
         kind: "history": the metric by trial, and the best so far; "importance": the share of the metric's variance that
             each hyperparameter explains; "parallel": a line for each trial through all of its hyperparameters;

@@ -266,7 +266,7 @@ static const struct hy_command fs = {
              "core-site.xml of $HADOOP_CONF_DIR. In paths to read, move or remove, *, ?,\n"
              "[a-z], [^a] and {a,b} match names, including hidden ones; quote patterns, so\n"
              "that the shell does not expand them, and escape special characters with \\.\n"
-             "Shared/OWNER::NAME is the data set that it stands for (`hopyard share`).\n"
+             "Shared/OWNER::NAME is a data set shared by another user (`hopyard share`).\n"
              "\n"
              "Exit status: 0 success, 1 an operation failed, 2 invalid usage.",
     .examples = "hopyard fs put -f train.csv hdfs://namenode/Projects/demo/Resources\n"
@@ -275,8 +275,8 @@ static const struct hy_command fs = {
 
 /* ---- paths through Shared/OWNER::NAME ------------------------------------------------------ */
 
-/* What is removed or moved must not be the data set of another user. */
-static bool takes_away(int argc, char **argv, int i)
+/* Whether the command would remove or move the argument: not allowed for the data set of another user. */
+static bool is_removed_or_moved(int argc, char **argv, int i)
 {
     return strcmp(argv[1], "rm") == 0 || (strcmp(argv[1], "mv") == 0 && i < argc - 1);
 }
@@ -297,7 +297,7 @@ static int resolve_shares(int argc, char **argv, struct hy_urls *made, struct hy
             return hy_err_oom(err);
         }
         made->list[made->count++] = real;
-        if (rc == 2 && takes_away(argc, argv, i))
+        if (rc == 2 && is_removed_or_moved(argc, argv, i))
             return hy_err_set(err, -EPERM,
                               "%s is %s, a data set of another project; `hopyard share remove` removes only the share",
                               argv[i], real);

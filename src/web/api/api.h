@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Handlers of the JSON API, /api/v1/… (docs/api.yaml describes them). They run in threads of the pool. */
+/* Handlers of the JSON API, /api/v1/… (described in docs/openapi.yaml). They run in threads of the pool. */
 #ifndef HY_WEB_API_H
 #define HY_WEB_API_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The agents of all runs that go on, in all projects of this user, as their drivers see them, and agents on standby.
+ * The agents of all active runs, in all projects of this user, as reported by their drivers, and agents on standby.
  *
- * All drivers are asked first and then read from: a driver that does not answer costs the time limit once.
+ * Requests go to all drivers before any answer is read: drivers that do not answer cost one time limit in total.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,12 +14,12 @@
 #include "web/api/api.h"
 #include "web/api/util.h"
 
-#define RUNS_MAX 64    /* that are asked */
+#define RUNS_MAX 64    /* drivers that are queried */
 #define CONNECT_MS 100 /* for each driver ... */
 #define ANSWERS_MS 1500 /* ... and for all answers together */
 
-/* A driver that was asked. */
-struct asked {
+/* A driver that was sent a status request. */
+struct driver_query {
     const struct hy_project *project;
     int64_t run;
     char *name;
@@ -31,14 +31,14 @@ struct cluster {
     const struct hy_project *project;
     struct hy_store *store;
     int64_t connect_by;
-    json_t *failures; /* sentences on projects that cannot be read */
-    struct asked list[RUNS_MAX];
+    json_t *failures; /* error messages about projects that cannot be read */
+    struct driver_query list[RUNS_MAX];
     size_t count;
 };
 
-/* ---- asking ------------------------------------------------------------------------------------ */
+/* ---- requests ---------------------------------------------------------------------------------- */
 
-static int ask(struct cluster *c, int64_t run)
+static int query_driver(struct cluster *c, int64_t run)
 {
     hy_cleanup_close int fd = -ETIMEDOUT;
     int rc;
@@ -54,19 +54,19 @@ static int ask(struct cluster *c, int64_t run)
 static int on_run(void *arg, const struct hy_run_row *row, const struct hy_run_counts *counts, bool alive)
 {
     struct cluster *c = arg;
-    struct asked *a = &c->list[c->count];
+    struct driver_query *a = &c->list[c->count];
 
     (void)counts;
     if (!alive || c->count == RUNS_MAX)
         return 0;
-    *a = (struct asked){.project = c->project, .run = row->id, .name = row->name ? hy_strdup(row->name) : NULL};
-    a->fd = ask(c, row->id);
+    *a = (struct driver_query){.project = c->project, .run = row->id, .name = row->name ? hy_strdup(row->name) : NULL};
+    a->fd = query_driver(c, row->id);
     c->count++;
     return 0;
 }
 
-/* The other projects are shown when one cannot be read. 0 or -ENOMEM. */
-static int ask_project(struct cluster *c)
+/* A project that cannot be read does not hide the others. 0 or -ENOMEM. */
+static int query_project(struct cluster *c)
 {
     struct hy_err err = {0};
     int rc = hy_web_store(c->web, c->project, &c->store, &err);
@@ -162,7 +162,7 @@ static Hy__ClientAnswer *read_status(int fd, int64_t until)
     return NULL;
 }
 
-static json_t *run_json(const struct asked *a, int64_t until)
+static json_t *run_json(const struct driver_query *a, int64_t until)
 {
     Hy__ClientAnswer *answer = read_status(a->fd, until);
     json_t *o = json_object();
@@ -232,7 +232,7 @@ void hy_api_cluster(struct hy_exchange *x)
         c->failures = json_array();
     }
     while (rc == 0 && (c->project = hy_web_next_project(x->web, c->project)))
-        rc = ask_project(c);
+        rc = query_project(c);
     if (rc == 0)
         rc = reply(x, c);
     if (rc < 0 && !err.code)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The trials of a run as columns, for tables and charts: a fifth of the size of their objects, and quick to draw.
+ * The trials of a run as columns, for tables and charts: a fifth of the size of one object per trial, and fast to draw.
  *
  *     {"since": 0, "seq": 7, "number": [1, 2], "state": "dr", "value": [0.5, null], "start": [0.1, 0.2],
  *      "seconds": [3.2, null], "params": {"lr": [0.1, 0.2]}, "messages": {"4": "exit status 1"}}
  *
  * With ?since=SEQ, the `seq` of an earlier reply, only the trials that have changed since then: those that have ended,
- * and those that run.
+ * and those that are running.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ struct columns {
     int64_t created; /* of the run */
     int64_t seq;     /* the highest ended_seq */
     struct hy_cells number, value, start, seconds;
-    struct hy_out states; /* a letter each */
+    struct hy_out states; /* one letter per trial */
     struct hy_out messages;
     struct param *params;
     size_t param_count, next_param;
@@ -114,7 +114,7 @@ static int add_param(void *arg, struct hy_json_piece name, struct hy_json_piece 
     all->next_param = (size_t)at + 1;
     p = &all->params[at];
     fill(p, all->rows);
-    if (p->cells.count == all->rows) /* a name that comes twice has its first value */
+    if (p->cells.count == all->rows) /* of a duplicate name, the first value counts */
         hy_cells_json(&p->cells, value.text, value.len);
     return 0;
 }
@@ -147,7 +147,7 @@ static int add_trial(void *arg, const struct hy_trial_row *t)
     else
         hy_cells_null(&all->seconds);
     add_message(all, t);
-    return rc == -EINVAL ? 0 : rc; /* of a run that was imported: its texts are not ours */
+    return rc == -EINVAL ? 0 : rc; /* an imported run: untrusted data */
 }
 
 /* ---- the reply ---------------------------------------------------------------------------------- */
@@ -177,7 +177,7 @@ static void append_all(struct hy_out *out, struct columns *all, int64_t since)
         out->rc = all->states.rc < 0 ? all->states.rc : all->messages.rc;
 }
 
-/* Those that have changed; all of them if `since` is not of this run, or one of a later end. */
+/* The trials that changed after `since`; all of them if `since` cannot be a seq of this run. */
 static int read_trials(struct hy_store *s, int64_t run, uint64_t *since, struct columns *ret, struct hy_err *err)
 {
     int64_t newest = 0;

@@ -28,7 +28,7 @@ struct trials {
     size_t count;
 };
 
-/* ---- which -------------------------------------------------------------------------------------- */
+/* ---- selection ---------------------------------------------------------------------------------- */
 
 static int parse_trials(struct hy_exchange *x, char *list, struct trials *ret)
 {
@@ -38,8 +38,7 @@ static int parse_trials(struct hy_exchange *x, char *list, struct trials *ret)
         uint64_t number;
 
         if (hy_parse_u64(word, &number) < 0 || number > INT64_MAX || ret->count == TRIALS_MAX) {
-            hy_reply_error(x, 400, "'trials' are up to %d numbers of trials with commas, and '%s' is not one of them",
-                           TRIALS_MAX, word);
+            hy_reply_error(x, 400, "'trials' takes at most %d trial numbers (1,2,3); check '%s'", TRIALS_MAX, word);
             return -EINVAL;
         }
         ret->numbers[ret->count++] = (int64_t)number;
@@ -55,7 +54,7 @@ static int take_number(void *arg, const struct hy_trial_row *t)
     return 0;
 }
 
-/* Those of the query; otherwise -Exxx, and the reply is set. */
+/* The trials that the query selects; otherwise -Exxx, and the reply is set. */
 static int find_trials(struct hy_exchange *x, struct hy_store *s, int64_t run, struct trials *ret)
 {
     hy_cleanup_free char *list = hy_http_parameter(x->request.query, "trials");
@@ -80,11 +79,11 @@ static int take_name(void *arg, const char *name)
     return hy_string_list_has(arg, name) ? 0 : hy_string_list_add(arg, name);
 }
 
-/* The one that was asked for, otherwise the run's metric, otherwise the first. */
-static const char *chosen_name(const char *asked, const char *metric, const struct hy_string_list *names)
+/* The requested name, otherwise the run's metric, otherwise the first. */
+static const char *chosen_name(const char *requested, const char *metric, const struct hy_string_list *names)
 {
-    if (asked)
-        return asked;
+    if (requested)
+        return requested;
     if (metric && hy_string_list_has(names, metric))
         return metric;
     return names->count ? names->items[0] : NULL;
@@ -163,7 +162,7 @@ void hy_api_curves(struct hy_exchange *x)
 {
     hy_cleanup_store_use struct hy_store_use u = {0};
     hy_cleanup_run_info struct hy_run_info r = {0};
-    hy_cleanup_free char *asked = hy_http_parameter(x->request.query, "name");
+    hy_cleanup_free char *requested = hy_http_parameter(x->request.query, "name");
     hy_cleanup_string_list struct hy_string_list names = {0};
     hy_cleanup_out struct hy_out out = {0};
     uint64_t points = POINTS_DEFAULT;
@@ -179,7 +178,7 @@ void hy_api_curves(struct hy_exchange *x)
     hy_out_init(&out, &(struct hy_style){0});
     for (size_t i = 0; i < t.count && rc == 0; i++)
         rc = hy_store_metric_names(u.store, r.row.id, t.numbers[i], take_name, &names, &err);
-    name = chosen_name(asked, r.row.metric, &names);
+    name = chosen_name(requested, r.row.metric, &names);
     append_names(&names, name, &out);
     hy_out_str(&out, ",\"curves\":[");
     for (size_t i = 0; name && i < t.count && rc == 0; i++)

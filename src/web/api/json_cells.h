@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The elements of a JSON array, as text: many values without an object for each. */
+/* The elements of a JSON array, as text: many values without a JSON object for each. */
 #ifndef HY_WEB_JSON_CELLS_H
 #define HY_WEB_JSON_CELLS_H
 

@@ -40,7 +40,7 @@ static const char *skip_number(const char *p)
     return p;
 }
 
-/* Behind a backslash. */
+/* After a backslash. */
 static const char *skip_escape(const char *p)
 {
     if (*p != 'u')

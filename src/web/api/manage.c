@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What changes runs: start, stop, resume, remove; names, tags and notes.
+ * Changes to runs: start, stop, resume, remove; names, tags and notes.
  *
- * Runs are started by `hopyard driver --submit`, as Python does it. A driver that runs is asked to stop; rows are
- * changed by a connection that is open for writing for a moment, and takes turns with the drivers.
+ * Runs are started by `hopyard driver --submit`, as Python does it. A running driver receives a stop request; rows are
+ * changed through a short-lived connection for writing, which shares the write lock with the drivers.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -76,10 +76,11 @@ static int read_changes(struct hy_exchange *x, const json_t *o, bool has_name, s
         else if (strcmp(key, "note") == 0 && is_text(value, NOTE_MAX_BYTES))
             ret->note = value;
         else {
-            hy_reply_error(x, 400,
-                           "'%s' cannot be set to this; possible are%s tags (at most %d texts of %d bytes) and note (a "
-                           "text of %d bytes)",
-                           key, has_name ? " name," : "", TAGS_MAX, TAG_MAX_BYTES, NOTE_MAX_BYTES);
+            hy_reply_error(
+                x, 400,
+                "unknown field or invalid value '%s'; valid:%s tags (at most %d strings of %d bytes) and note "
+                "(a string of at most %d bytes)",
+                key, has_name ? " name," : "", TAGS_MAX, TAG_MAX_BYTES, NOTE_MAX_BYTES);
             return -EINVAL;
         }
     }
@@ -102,7 +103,7 @@ static int copy_state(void *arg, const struct hy_run_row *row, const struct hy_r
     return 0;
 }
 
-/* The snapshot beside the store was written when the run ended. If it goes on, its driver will write one. */
+/* The snapshot beside the store was written when the run ended. While it is running, its driver will write one. */
 static void update_backup(struct hy_store *s, int64_t run)
 {
     enum hy_run_state state = HY_RUN_RUNNING;
@@ -111,7 +112,7 @@ static void update_backup(struct hy_store *s, int64_t run)
 
     if (rc == 0 && state != HY_RUN_RUNNING)
         rc = hy_store_backup_run(s, run, &err);
-    if (rc < 0 && rc != -ENOENT) /* removed meanwhile */
+    if (rc < 0 && rc != -ENOENT) /* removed in the meantime */
         hy_warn("snapshot without the latest label run=%lld why=%s", (long long)run, err.text);
 }
 
@@ -193,7 +194,7 @@ void hy_api_run_remove(struct hy_exchange *x)
 
     if (hy_api_find_run(x, &u, &r) < 0)
         return;
-    if (r.alive && r.row.state == HY_RUN_RUNNING) { /* its driver would be waited for */
+    if (r.alive && r.row.state == HY_RUN_RUNNING) { /* removal would wait for its driver */
         hy_reply_error(x, 409, "run %lld is running; stop it first", (long long)r.row.id);
         return;
     }
@@ -210,7 +211,7 @@ void hy_api_run_remove(struct hy_exchange *x)
 
 /* ---- start and resume -------------------------------------------------------------------------------------- */
 
-/* The program refuses a run with a sentence, and with the option that it is about. */
+/* The program rejects a run with an error message and the name of the invalid option. */
 static void reply_submitted(struct hy_exchange *x, const Hy__Submitted *answer)
 {
     hy_cleanup_free char *text = NULL;
@@ -242,7 +243,7 @@ static void submit(struct hy_exchange *x, const struct hy_project *p, Hy__Submis
     hy__submitted__free_unpacked(answer, NULL);
 }
 
-/* A submission under construction; its texts are borrowed from the request's JSON. */
+/* A submission under construction; its strings are borrowed from the request's JSON. */
 struct draft {
     Hy__Submission message;
     Hy__RunSpec spec;
@@ -329,7 +330,7 @@ void hy_api_start(struct hy_exchange *x)
     if (!d) {
         hy_reply_error(x, 503, "out of memory");
     } else if (!take_command(d, json_object_get(o, "command")) || !take_options(d, json_object_get(o, "options"))) {
-        hy_reply_error(x, 400, "a run has a command, a list of texts, and options, a list of pairs of name and value");
+        hy_reply_error(x, 400, "'command' must be a list of strings, and 'options' a list of pairs [name, value]");
     } else {
         d->message.command = (char *)"run";
         submit(x, p, &d->message);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a trial has printed: as it is, a part of it, or as it grows; and a search in it, since a page that shows the end
- * of a gigabyte cannot look for the first error itself.
+ * The output of a trial: all of it, a part of it, or as it grows; and a search in it, since a page that shows the end
+ * of a gigabyte cannot search for the first error itself.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -31,7 +31,7 @@ static int open_regular(const char *directory, const char *path)
 
     if (top < 0)
         return -errno;
-    fd = hy_open_below(top, path, O_RDONLY | O_NONBLOCK | O_NOCTTY); /* of an imported run: its texts are not ours */
+    fd = hy_open_below(top, path, O_RDONLY | O_NONBLOCK | O_NOCTTY); /* an imported run: untrusted path */
     if (fd < 0)
         return fd;
     if (HY_SYS(fstat(fd, &st)) < 0)
@@ -39,7 +39,7 @@ static int open_regular(const char *directory, const char *path)
     return S_ISREG(st.st_mode) ? hy_take_fd(fd) : -EPERM;
 }
 
-/* A trial that has printed nothing has a directory, unless somebody has removed it. */
+/* A trial that has printed nothing has a directory, unless it was removed. */
 static bool has_directory(const char *logdir, const char *dir)
 {
     hy_cleanup_close int top = HY_SYS(open(logdir, O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -153,7 +153,7 @@ static bool is_stream(const char *name)
     return strcmp(name, "stdout") == 0 || strcmp(name, "stderr") == 0;
 }
 
-/* What of the file is sent, without `follow`: at most `limit` bytes of those it has now. */
+/* Which part of the file is sent without `follow`: at most `limit` of its current bytes. */
 static void set_end(struct output *o, uint64_t limit)
 {
     struct stat st;
@@ -222,7 +222,7 @@ void hy_api_output(struct hy_exchange *x)
 #define SEARCH_MAX (256u << 20) /* bytes of one request: about 0.2 s */
 #define WORD_MAX 1000
 
-/* What the programs that people train with print first when they fail, in lower case. */
+/* What common training programs print first when they fail, in lower case. */
 static const char *const failures[] = {
     "traceback (most", "error:", "error ", "exception:", "fatal:", "segmentation fault", "[fatal]", "[error]"};
 
@@ -352,7 +352,7 @@ void hy_api_output_search(struct hy_exchange *x)
     struct stat st;
 
     if (text && (!*text || strlen(text) > WORD_MAX)) {
-        hy_reply_error(x, 400, "'text' has from 1 to %d bytes", WORD_MAX);
+        hy_reply_error(x, 400, "'text' must have 1 to %d bytes", WORD_MAX);
         return;
     }
     if (hy_api_number(x, "offset", INT64_MAX, &offset) < 0 || (fd = open_output(x)) < 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The projects of the user whose server this is. */
+/* The projects of the server's user. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

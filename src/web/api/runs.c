@@ -73,7 +73,7 @@ static int add_label(void *arg, const struct hy_label_row *row)
     return o && json_object_set_new(arg, number, o) == 0 ? 0 : -ENOMEM;
 }
 
-/* The first choices of a category as texts: a list may come from a file and be long. */
+/* The first choices of a category as strings: a list may come from a file and be long. */
 static json_t *json_choices(const struct hy_dim *d)
 {
     json_t *texts = json_array();
@@ -225,17 +225,17 @@ void hy_api_run(struct hy_exchange *x)
 
 /* ---- GET /events ------------------------------------------------------------------------------------------------ */
 
-#define LOOK_MS 250
+#define POLL_MS 250
 #define NO_VERSION (-2)
-#define PING_LOOKS 60 /* looks without a change until a line keeps the connection alive */
+#define PING_POLLS 60 /* polls without a change before a ping keeps the connection alive */
 
-/* Sends the store's version whenever it has changed; the page then asks for what it shows. */
+/* Sends the store's version whenever it has changed; the page then reloads what it shows. */
 struct events {
     struct hy_reply_source source;
     struct hy_store_use use;
     int64_t version;
-    int looks;
-    bool has_sent; /* the next look is after a pause */
+    int polls;
+    bool has_sent; /* pause before the next poll */
 };
 
 static int read_events(struct hy_reply_source *s, struct hy_buf *out)
@@ -259,11 +259,11 @@ static int read_events(struct hy_reply_source *s, struct hy_buf *out)
         rc = hy_store_version(e->use.store, &version, NULL);
     if (rc < 0 && rc != -ENOENT && rc != -ENODATA)
         return rc;
-    if (version != e->version || ++e->looks >= PING_LOOKS) {
+    if (version != e->version || ++e->polls >= PING_POLLS) {
         const char *kind = version != e->version ? "change" : "ping";
 
         e->version = version;
-        e->looks = 0;
+        e->polls = 0;
         e->has_sent = true;
         return hy_buf_printf(out, "event: %s\ndata: %lld\n\n", kind, (long long)version) < 0 ? -ENOMEM : 1;
     }
@@ -293,7 +293,7 @@ void hy_api_events(struct hy_exchange *x)
         hy_reply_error(x, 503, "out of memory");
         return;
     }
-    e->source = (struct hy_reply_source){.read = read_events, .close = close_events, .size = -1, .wait_ms = LOOK_MS};
+    e->source = (struct hy_reply_source){.read = read_events, .close = close_events, .size = -1, .wait_ms = POLL_MS};
     e->use = (struct hy_store_use){.web = x->web, .project = project};
     e->version = NO_VERSION;
     x->source = &e->source;

@@ -17,7 +17,7 @@
 
 #define DEPTH_MAX 4
 #define SCRIPTS_MAX 500
-#define ENTRIES_MAX 20000 /* that are looked at: a project may contain data sets of millions of files */
+#define ENTRIES_MAX 20000 /* that are examined: a project may contain data sets of millions of files */
 
 struct walk {
     struct hy_string_list found;
@@ -35,7 +35,7 @@ static bool is_script(const char *name)
     return false;
 }
 
-/* Hidden directories, those of logs, and those of other people's code. */
+/* Hidden directories, logs, shares and third-party code. */
 static bool is_skipped(const char *name)
 {
     static const char *const names[] = {"Logs", "Shared", "node_modules", "__pycache__", "venv", "site-packages"};
@@ -46,7 +46,7 @@ static bool is_skipped(const char *name)
     return name[0] == '.';
 }
 
-static int look_into(struct walk *w, int above, const char *name, const char *path, int depth);
+static int scan_directory(struct walk *w, int above, const char *name, const char *path, int depth);
 
 /* Some file systems list names without types. */
 static mode_t type_of(int dir, const struct dirent *e)
@@ -58,7 +58,7 @@ static mode_t type_of(int dir, const struct dirent *e)
     return HY_SYS(fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW)) == 0 ? st.st_mode & S_IFMT : 0;
 }
 
-static int look_at(struct walk *w, int dir, const struct dirent *e, const char *path, int depth)
+static int scan_entry(struct walk *w, int dir, const struct dirent *e, const char *path, int depth)
 {
     hy_cleanup_free char *below = *path ? hy_asprintf("%s/%s", path, e->d_name) : hy_strdup(e->d_name);
     const mode_t type = type_of(dir, e);
@@ -66,14 +66,14 @@ static int look_at(struct walk *w, int dir, const struct dirent *e, const char *
     if (!below)
         return -ENOMEM;
     if (type == S_IFDIR)
-        return depth < DEPTH_MAX && !is_skipped(e->d_name) ? look_into(w, dir, e->d_name, below, depth + 1) : 0;
+        return depth < DEPTH_MAX && !is_skipped(e->d_name) ? scan_directory(w, dir, e->d_name, below, depth + 1) : 0;
     if (type != S_IFREG || !is_script(e->d_name) || w->found.count >= SCRIPTS_MAX)
         return 0;
     return hy_string_list_take(&w->found, hy_take(below));
 }
 
 /* A directory that cannot be read has no scripts. */
-static int look_into(struct walk *w, int above, const char *name, const char *path, int depth)
+static int scan_directory(struct walk *w, int above, const char *name, const char *path, int depth)
 {
     hy_cleanup_close int fd = HY_SYS(openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     DIR *all = fd >= 0 ? fdopendir(fd) : NULL;
@@ -84,7 +84,8 @@ static int look_into(struct walk *w, int above, const char *name, const char *pa
         return 0;
     hy_take_fd(fd);
     while (rc == 0 && w->entries++ < ENTRIES_MAX && (e = readdir(all)))
-        rc = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ? 0 : look_at(w, dirfd(all), e, path, depth);
+        rc = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ? 0
+                                                                         : scan_entry(w, dirfd(all), e, path, depth);
     closedir(all);
     return rc;
 }
@@ -98,7 +99,7 @@ void hy_api_scripts(struct hy_exchange *x)
     int rc = hy_api_project(x, &p, &err);
 
     if (rc == 0)
-        rc = look_into(&w, AT_FDCWD, p->path, "", 1);
+        rc = scan_directory(&w, AT_FDCWD, p->path, "", 1);
     hy_string_list_sort(&w.found);
     for (size_t i = 0; i < w.found.count && rc == 0; i++)
         rc = hy_json_append(array, hy_json_text(w.found.items[i]));

@@ -45,7 +45,7 @@ static int parse_sort(struct hy_exchange *x, const char *text, struct hy_trial_p
             page->key = (enum hy_trial_key)i;
             return 0;
         }
-    hy_reply_error(x, 400, "'sort' is number, value, state, time or param:NAME, with a '-' for descending, not '%s'",
+    hy_reply_error(x, 400, "'sort' must be number, value, state, time or param:NAME, with '-' for descending, not '%s'",
                    text);
     return -EINVAL;
 }
@@ -61,7 +61,7 @@ static int parse_state(struct hy_exchange *x, struct hy_trial_page *page)
             page->state = s;
             return 0;
         }
-    hy_reply_error(x, 400, "'state' is running, done, failed or stopped, not '%s'", text);
+    hy_reply_error(x, 400, "'state' must be running, done, failed or stopped, not '%s'", text);
     return -EINVAL;
 }
 

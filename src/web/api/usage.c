@@ -29,7 +29,7 @@ struct sums {
     size_t count;
     double (*values)[SUMS]; /* the mean in each interval */
     int64_t now;
-    struct hy_usage usage; /* of the attempt at hand */
+    struct hy_usage usage; /* of the current attempt */
 };
 
 /* Adds what was used between two times. */
@@ -86,7 +86,7 @@ static int add_attempt(void *arg, const struct hy_attempt_row *a, const struct h
     add_span(s, begun, ended, runs);
     s->usage.count = 0;
     if (u && hy_usage_unpack(u->points, u->points_len, &s->usage) < 0)
-        s->usage.count = 0; /* of a run that was imported: its bytes are not ours */
+        s->usage.count = 0; /* an imported run: untrusted data */
     if (s->usage.count) {
         add_points(s, begun, ended);
     } else if (a->ended && ended > begun) {

@@ -105,7 +105,7 @@ int hy_api_number(struct hy_exchange *x, const char *name, uint64_t max, uint64_
     hy_cleanup_free char *text = hy_http_parameter(x->request.query, name);
 
     if (text && (hy_parse_u64(text, ret) < 0 || *ret > max)) {
-        hy_reply_error(x, 400, "'%s' is a number up to %llu, not '%s'", name, (unsigned long long)max, text);
+        hy_reply_error(x, 400, "'%s' must be a number up to %llu, not '%s'", name, (unsigned long long)max, text);
         return -EINVAL;
     }
     return 0;

@@ -16,19 +16,19 @@ struct hy_store_use {
     const struct hy_project *project;
     struct hy_store *store;
 };
-/* Opens the store of the project that the request names (?project=ID), or of the server's own. 0 or -Exxx; -ENOENT also
- * when the project has no store yet. */
+/* Opens the store of the project that the request names (?project=ID), or of the server's project. 0 or -Exxx; -ENOENT
+ * also when the project has no store yet. */
 int hy_store_use_open(struct hy_store_use *u, struct hy_exchange *x, struct hy_err *err);
 void hy_store_use_done(struct hy_store_use *u);
 #define hy_cleanup_store_use __attribute__((cleanup(hy_store_use_done)))
 
 bool hy_api_has_parameter(const struct hy_exchange *x, const char *name);
-/* The project that the request names, or the server's own. */
+/* The project that the request names, or the server's project. */
 int hy_api_project(struct hy_exchange *x, const struct hy_project **ret, struct hy_err *err);
 /* Whether the list of projects has to be read first (hy_web_projects_update). */
 bool hy_api_project_is_unknown(struct hy_exchange *x);
 
-/* The project after `p`; NULL: the first, or there is no more. */
+/* The project after `p` (NULL: the first); NULL after the last. */
 const struct hy_project *hy_web_next_project(struct hy_web *web, const struct hy_project *p);
 
 /* Takes the reference; NULL counts as out of memory. */

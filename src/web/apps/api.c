@@ -50,7 +50,7 @@ void hy_api_app(struct hy_exchange *x)
 
     if (!app)
         return;
-    hy_app_touch(app); /* a page that shows it asks now and then */
+    hy_app_touch(app); /* a page that shows it polls it */
     hy_reply_json(x, hy_app_json(app));
 }
 
@@ -120,7 +120,7 @@ static int64_t idle_ms(void)
     return IDLE_MS;
 }
 
-/* Whether the runs exist is found out by the process: it reads the store, this is the loop. */
+/* The process checks whether the runs exist: it reads the store, which must not be done on the loop. */
 static int start_tensorboard(struct hy_web *web, const char *project, const char *runs, struct hy_app **ret,
                              struct hy_err *err)
 {
@@ -132,8 +132,7 @@ static int start_tensorboard(struct hy_web *web, const char *project, const char
     if (!split || !option)
         return hy_err_oom(err);
     if (split_runs(split, args + 2) < 0)
-        return hy_err_set(err, -EINVAL, "'runs' is a list of at most %d numbers of runs (3,5), not '%s'", RUNS_MAX,
-                          runs);
+        return hy_err_set(err, -EINVAL, "'runs' takes at most %d run numbers (3,5), not '%s'", RUNS_MAX, runs);
     return hy_app_start(web, &spec, ret, err);
 }
 

@@ -154,7 +154,7 @@ static void on_output(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
 
 /* ---- the beginning ---------------------------------------------------------------------------------- */
 
-/* In the child: signals are blocked until the handlers of this program, which would tell the parent, are gone. */
+/* In the child: signals are blocked until the handlers of this program, which would notify the parent, are removed. */
 static void run_child(pid_t parent, int output, char *const *argv, char *const *env)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGCHLD, SIGPIPE, SIGHUP};
@@ -211,7 +211,7 @@ static int watch(struct hy_app_process *p, uv_loop_t *loop, int output)
     return rc;
 }
 
-/* Nobody is told of a process that could not be watched. */
+/* Kills a process that could not be watched, without calling on_end. */
 static void abandon(struct hy_app_process *p)
 {
     if (p->pid > 0) {

@@ -88,7 +88,7 @@ static void on_process_end(void *arg, const char *why)
         return;
     }
     if (!a->message)
-        a->message = hy_strdup(why); /* without memory, it has failed without a reason */
+        a->message = hy_strdup(why); /* NULL when out of memory: no reason is shown */
     a->state = FAILED;
     a->used_ms = hy_clock_ms();
 }
@@ -139,7 +139,7 @@ static void check(struct hy_app *a, int64_t now)
     }
 }
 
-/* Often while one is starting, seldom while one runs, otherwise not at all. */
+/* Checks often while an app is starting, rarely while one is running, otherwise not at all. */
 static void set_timer(struct hy_apps *apps)
 {
     bool is_starting = false;
@@ -236,7 +236,7 @@ static int new_app(struct hy_apps *apps, const struct hy_app_spec *spec, struct 
     hy_list_init(&a->link);
     rc = a->kind && a->project && a->key && a->details ? name_files(a, err) : hy_err_oom(err);
     if (rc == 0 && hy_secret_new(a->token) < 0)
-        rc = hy_err_set(err, -EIO, "no random numbers are to be had");
+        rc = hy_err_set(err, -EIO, "cannot get random numbers");
     if (rc < 0)
         free_app(a);
     else
@@ -309,7 +309,7 @@ int hy_app_start(struct hy_web *web, const struct hy_app_spec *spec, struct hy_a
     return 0;
 }
 
-/* ---- what there is ------------------------------------------------------------------------------------ */
+/* ---- lookup ------------------------------------------------------------------------------------------- */
 
 struct hy_app *hy_app_with_id(struct hy_web *web, uint64_t id)
 {

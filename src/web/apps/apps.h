@@ -4,7 +4,7 @@
  * user can reach; browsers reach it through the proxy (proxy.h), on a port of its own (decision 0027).
  *
  *   starting ─► ready ─► gone       when it is ended, was not used for a while, or the server ends
- *       └─────────┴────► failed     when it ends by itself; its last line says why
+ *       └─────────┴────► failed     when it exits; the last line of its output says why
  *
  * It is started as `hopyard ARGS… --sock PATH --prefix /KIND/ID/`, in its own session, with a secret in
  * $HOPYARD_APP_TOKEN. It must then
@@ -30,7 +30,7 @@
 struct hy_web;
 struct hy_app; /* opaque */
 
-/* Those of a server. */
+/* All apps of a server. */
 struct hy_apps {
     struct hy_web *web;
     struct hy_list all;
@@ -46,12 +46,12 @@ struct hy_app_spec {
     const char *project;     /* an absolute directory: its pages list the app */
     const char *key;         /* "3,5": a kind has one app for each key of a project */
     const char *const *args; /* of `hopyard`; ends with NULL */
-    const json_t *details;   /* for the page, e.g. what the form said; copied; NULL: none */
+    const json_t *details;   /* for the page, e.g. the values of its form; copied; NULL: none */
     int64_t idle_ms;         /* it is ended after that time without a request or connection; 0: never */
 };
 
 void hy_apps_init(struct hy_apps *apps, struct hy_web *web);
-/* Ends all; they are gone when the loop has nothing left to do. */
+/* Ends all apps; they have ended when the loop has nothing left to do. */
 void hy_apps_close(struct hy_apps *apps);
 
 /*
@@ -66,9 +66,9 @@ json_t *hy_app_json(const struct hy_app *app);
 /* All of a project, the oldest first. */
 json_t *hy_apps_json(struct hy_web *web, const char *project);
 uint64_t hy_app_id(const struct hy_app *app);
-/* It is being used: its idle time starts again. */
+/* Marks it as used: restarts its idle time. */
 void hy_app_touch(struct hy_app *app);
-/* Ends it, and forgets it: no function finds it any more. */
+/* Ends it and removes it from the list. */
 void hy_app_end(struct hy_app *app);
 
 /* ---- for the port of apps ---- */

@@ -24,7 +24,7 @@ static int on_accept(void *arg, int fd)
     return hy_connection_new(arg, fd, true);
 }
 
-/* The port that was asked for, the one behind the page's, or any. */
+/* The configured port, the one after the page's, or any. */
 static int listen_on(struct hy_web *web, uint16_t *ret_port, struct hy_err *err)
 {
     const struct hy_web_settings *s = web->settings;
@@ -84,7 +84,7 @@ static bool is_https(const struct hy_web *web, const char *host)
     return is_proxied(web, host) ? strncmp(web->settings->apps_url, "https:", 6) == 0 : web->tls != NULL;
 }
 
-/* What a browser knows this host as, on another port of ours. */
+/* The origin of another port of this server, for a browser that uses this host name. */
 static bool origin_on_port(const struct hy_web *web, const char *host, uint16_t from, uint16_t port,
                            char ret[HY_ORIGIN_SIZE])
 {
@@ -119,11 +119,11 @@ int hy_apps_ticket(struct hy_web *web, const char *page_host, uint64_t app, char
 {
     if (!hy_apps_origin(web, page_host, ret_origin))
         return hy_err_set(err, -EACCES,
-                          "apps have an origin of their own: let the proxy pass another host name on to port %u of "
-                          "this server, and name it with --apps-url",
+                          "apps need their own origin: let the proxy forward another host name to port %u of this "
+                          "server, and set --apps-url to its URL",
                           web->apps_port.port);
     if (hy_ticket_issue(&web->apps_port.tickets, app, hy_clock_ms(), ret_ticket) < 0)
-        return hy_err_set(err, -EIO, "no random numbers are to be had");
+        return hy_err_set(err, -EIO, "cannot get random numbers");
     return 0;
 }
 
@@ -148,7 +148,7 @@ static void enter(struct hy_exchange *x)
         return;
     }
     hy_reply_redirect(x, hy_app_prefix(app));
-    /* Strict: the page is of the same site, and no other site's link should act in an app. */
+    /* Strict: the page is on the same site, and links from other sites must not act in an app. */
     if (hy_http_add(&x->fields, "Set-Cookie", "%s=%s; Path=/; HttpOnly; SameSite=Strict%s", port->cookie, session,
                     is_https(x->web, host) ? "; Secure" : "") < 0)
         x->status = 500;
@@ -177,7 +177,7 @@ void hy_apps_route(struct hy_exchange *x)
     char name[256];
 
     if (!hy_site_is_local(x->web, host, port->port, name, sizeof name) && !is_proxied(x->web, host))
-        hy_reply_error(x, 421, "apps are not known as '%s'; a proxy's name for them is given with --apps-url", host);
+        hy_reply_error(x, 421, "'%s' is not a host name of the apps; behind a proxy, set --apps-url", host);
     else if ((!is_reading && !hy_site_is_origin(x, host)) || hy_site_is_foreign(r))
         hy_reply_error(x, 403, "this request must come from the app itself");
     else if (strcmp(r->path, "/enter") == 0 && r->method == HY_HTTP_GET)

@@ -3,8 +3,8 @@
  * The port of apps: a second origin, so that scripts of TensorBoard and notebooks cannot act as the page (decision
  * 0027).
  *
- * The page asks for a ticket (POST /api/v1/apps/ID/open), and the browser enters with it: GET /enter?ticket=… starts a
- * session on this port, with a cookie of its own, and leads to the app. Everything else here is passed on to apps.
+ * The page requests a ticket (POST /api/v1/apps/ID/open), and the browser uses it: GET /enter?ticket=… starts a
+ * session on this port, with its own cookie, and redirects to the app. Everything else here is passed on to apps.
  */
 #ifndef HY_WEB_APPS_PORT_H
 #define HY_WEB_APPS_PORT_H
@@ -37,7 +37,7 @@ int hy_apps_ticket(struct hy_web *web, const char *page_host, uint64_t app, char
 
 /* As hy_site_route, for a request on this port: sets the reply, or `x->app`, to which the request is passed on. */
 void hy_apps_route(struct hy_exchange *x);
-/* As hy_site_add_policy, for a reply of our own. */
+/* As hy_site_add_policy, for a reply that does not come from an app. */
 int hy_apps_add_policy(const struct hy_exchange *x, struct hy_buf *out);
 /* Passes the request on to `x->app`, as hy_proxy_start. */
 int hy_apps_pass(struct hy_exchange *x, const struct hy_buf *rest, struct hy_stream *browser);

@@ -60,7 +60,7 @@ struct proxy {
     struct flow up, down; /* to the app, to the browser */
 };
 
-static void flow_on(struct flow *f);
+static void update_reading(struct flow *f);
 
 /* ---- the end ---------------------------------------------------------------------------------- */
 
@@ -143,10 +143,10 @@ static void set_timeout(struct proxy *p)
 static void on_shut(uv_shutdown_t *s, int status)
 {
     (void)s;
-    (void)status; /* a side that has gone is seen when it is read */
+    (void)status; /* a closed side is detected by the next read */
 }
 
-/* Tells the receiver that nothing follows. */
+/* Shuts down the sending side. */
 static void shut(struct flow *f)
 {
     if (hy_stream_shutdown(f->to, &f->shutdown, on_shut) < 0)
@@ -183,7 +183,7 @@ static void on_written(uv_write_t *w, int status)
     hy_buf_clear(&f->part);
     if (f->p->is_closing)
         return;
-    if (status < 0 && f == &f->p->up && f->p->state != TUNNEL) { /* the app does not read on, but may have replied */
+    if (status < 0 && f == &f->p->up && f->p->state != TUNNEL) { /* the app has stopped reading, but may have replied */
         f->has_ended = true;
         f->p->request_left = 0;
     } else if (status < 0) {
@@ -191,7 +191,7 @@ static void on_written(uv_write_t *w, int status)
         return;
     }
     after_write(f);
-    flow_on(f);
+    update_reading(f);
 }
 
 /* Sends the part. */
@@ -207,7 +207,7 @@ static void write_part(struct flow *f)
     }
 }
 
-/* A reply of our own, in place of the app's. */
+/* An error reply of the proxy, in place of the app's. */
 static void refuse(struct proxy *p, int status, const char *why)
 {
     struct hy_exchange x;
@@ -271,7 +271,7 @@ static void pass_reply(struct proxy *p)
         after_write(f);
 }
 
-/* The head of the reply, and what has arrived behind it. */
+/* The head of the reply, and what has arrived after it. */
 static void begin_reply(struct proxy *p, const struct hy_http_response *r, size_t head_size)
 {
     struct flow *f = &p->down;
@@ -370,7 +370,7 @@ static void from_browser(struct proxy *p)
         write_part(f);
         return;
     }
-    if (p->is_websocket) { /* a browser sends nothing before the app has agreed */
+    if (p->is_websocket) { /* a browser sends nothing before the app has accepted */
         cut(p);
         return;
     }
@@ -428,22 +428,23 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
         else
             from_app(p);
     }
-    flow_on(f);
+    update_reading(f);
 }
 
-/* Reads on, unless a part is being written. The browser is read even when nothing is expected: it may leave. */
-static void flow_on(struct flow *f)
+/* Continues reading, unless a part is being written. The browser is read even when nothing is expected: it may
+ * disconnect. */
+static void update_reading(struct flow *f)
 {
     struct proxy *p = f->p;
-    bool wants = !f->is_writing && (f == &p->up ? p->state != TUNNEL || !f->has_ended : !f->has_ended);
+    bool must_read = !f->is_writing && (f == &p->up ? p->state != TUNNEL || !f->has_ended : !f->has_ended);
 
     if (p->is_closing)
         return;
     set_timeout(p);
-    if (wants == f->is_reading)
+    if (must_read == f->is_reading)
         return;
-    f->is_reading = wants;
-    if (!wants)
+    f->is_reading = must_read;
+    if (!must_read)
         hy_stream_read_stop(f->from);
     else if (hy_stream_read_start(f->from, on_alloc, on_read) < 0)
         cut(p);
@@ -461,10 +462,10 @@ static void on_connected(uv_connect_t *c, int status)
         p->state = HEAD;
         write_part(&p->up);
         if (!p->is_closing)
-            flow_on(&p->down);
+            update_reading(&p->down);
     }
     if (!p->is_closing)
-        flow_on(&p->up);
+        update_reading(&p->up);
 }
 
 /* ---- the beginning ---------------------------------------------------------------------------------------- */

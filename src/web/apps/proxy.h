@@ -4,8 +4,8 @@
  * bytes in both directions.
  *
  * Each request has its own connection to the app, and ends the browser's: bytes that follow a request can never be
- * taken for another one. In each direction one part of 64 KB is under way; the next one is read when it has been sent,
- * so a slow side slows the other one down and costs no memory. Nothing here blocks.
+ * mistaken for another one. In each direction one part of 64 KB is in flight; the next one is read when it has been
+ * sent, so a slow side slows the other one down and costs no memory. Nothing here blocks.
  */
 #ifndef HY_WEB_PROXY_H
 #define HY_WEB_PROXY_H
@@ -36,13 +36,13 @@ struct hy_proxy_target {
 };
 
 /*
- * Passes the request on. `rest` is what has arrived behind its head, `browser` its connection, which is not read and is
+ * Passes the request on. `rest` is what has arrived after its head, `browser` its connection, which is not read and is
  * taken on success. 0 or -Exxx; -EBUSY when there are too many.
  */
 int hy_proxy_start(uv_loop_t *loop, struct hy_proxies *all, const struct hy_proxy_target *target,
                    const struct hy_http_request *r, const struct hy_buf *rest, struct hy_stream *browser);
 bool hy_proxies_has(const struct hy_proxies *all, const void *owner);
-/* Cuts the connections of this owner; NULL: all. They are gone when the loop has nothing left to do. */
+/* Aborts the connections of this owner; NULL: all. They are closed when the loop has nothing left to do. */
 void hy_proxies_close(struct hy_proxies *all, const void *owner);
 
 #endif

@@ -15,7 +15,7 @@ static bool is_one_of(const char *name, const char *const *names, size_t count)
     return false;
 }
 
-/* Fields that are about one connection (RFC 9110, 7.6.1), and lengths, which are written anew. */
+/* Hop-by-hop fields (RFC 9110, 7.6.1), and lengths, which are rewritten. */
 static bool is_of_connection(const char *name, const struct hy_http_field *fields, size_t count)
 {
     static const char *const names[] = {"connection",
@@ -44,8 +44,8 @@ bool hy_proxy_is_websocket(const struct hy_http_request *r)
     return r->upgrade && r->method == HY_HTTP_GET && strcasecmp(protocol, "websocket") == 0;
 }
 
-/* What the proxy says itself, and what an app could take for a word of the proxy. Programs that make variables of
- * fields confuse '_' with '-'. */
+/* Fields that the proxy sets itself, and those that an app could attribute to the proxy. Programs that turn fields into
+ * variables (CGI) confuse '_' with '-'. */
 static bool is_kept_from_app(const char *name)
 {
     static const char *const names[] = {"host", "expect", "authorization", "forwarded", "x-real-ip", "x-scheme"};
@@ -60,7 +60,7 @@ static bool is_own_cookie(const char *cookie)
     return strncasecmp(cookie, HY_COOKIE_PREFIX, strlen(HY_COOKIE_PREFIX)) == 0;
 }
 
-/* A field "a=1; hopyard-4677=SECRET; b=2" without our own. */
+/* A field "a=1; hopyard-4677=SECRET; b=2" without hopyard's cookies. */
 static int add_cookies(struct hy_buf *out, const char *cookies)
 {
     const char *before = "Cookie: ";
@@ -121,7 +121,7 @@ int hy_proxy_request_head(const struct hy_http_request *r, const char *scheme, c
 /* ---- responses -------------------------------------------------------------------------------- */
 
 /* What would open the app to other origins, what reaches beyond it (cookies and caches of the whole host, workers
- * outside of its path), and what we say ourselves. */
+ * outside of its path), and what the proxy sets itself. */
 static bool is_kept_from_browser(const char *name)
 {
     static const char *const names[] = {"x-frame-options",

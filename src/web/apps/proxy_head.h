@@ -2,7 +2,7 @@
 /*
  * The heads of requests and responses between a browser and an app, as the proxy passes them on. Pure functions.
  *
- * To the app go no fields about the connection, no cookies of hopyard (their names start with "hopyard-") and no
+ * To the app go no hop-by-hop fields, no cookies of hopyard (their names start with "hopyard-") and no
  * Authorization but ours. To the browser go no cookies with such names, nothing that opens the app to other origins,
  * and a policy that only the page may show it in a frame; the rest of the app's own policy stays.
  */

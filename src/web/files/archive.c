@@ -45,7 +45,7 @@ static int append_zeros(struct hy_buf *b, size_t n)
     return hy_buf_append(b, zeros, n) < 0 ? -ENOMEM : 0;
 }
 
-/* The parts of a block are as long as they are: what is longer is cut. */
+/* The fields of a block have fixed lengths: longer values are truncated. */
 static int append_block(struct hy_buf *b, const char *path, char type, uint64_t size, const struct hy_tar_entry *e)
 {
     char block[BLOCK + 1] = {0};
@@ -121,7 +121,7 @@ struct archive {
     struct hy_reply_source source;
     struct hy_place place;
     char *top; /* the directory; paths in the archive start with its last name */
-    size_t skipped; /* bytes of `top` that precede it */
+    size_t skipped; /* bytes of `top` that precede that name */
     struct hy_tar_entry *list; /* owns its paths */
     size_t count, next, held;
     uint64_t size;
@@ -185,7 +185,8 @@ static int plan_entry(void *arg, const char *path, const struct hy_fs_info *info
         return 0;
     a->held += strlen(path) + sizeof e;
     if (a->held > PLAN_MAX || e.size > INT64_MAX / 4 - a->size)
-        return hy_err_set(err, -E2BIG, "the directory is too large for one archive; download its parts one by one");
+        return hy_err_set(err, -E2BIG,
+                          "the directory is too large for one archive; download its subdirectories one by one");
     e.path = hy_strdup(path);
     if (!e.path || hy_array_grow(a->list, a->count) < 0) {
         free((char *)(uintptr_t)e.path);
@@ -249,7 +250,7 @@ static int read_archive(struct hy_reply_source *s, struct hy_buf *out)
 
 /* ---- the reply -------------------------------------------------------------------------------------- */
 
-/* "1" of "Models/mnist/1" says little: "mnist-1". */
+/* A version alone ("1" of "Models/mnist/1") is not a useful name: "mnist-1". */
 static char *archive_name(const char *path, const char *root)
 {
     const char *name = hy_place_name(*path ? path : root);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Directories as tar archives, which are sent while they are made. */
+/* Directories as tar archives, which are sent while they are created. */
 #ifndef HY_WEB_ARCHIVE_H
 #define HY_WEB_ARCHIVE_H
 

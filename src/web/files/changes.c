@@ -37,9 +37,9 @@ void hy_api_file_folder(struct hy_exchange *x)
     reply_done(x, &p, rc, &err);
 }
 
-/* ---- what must stay --------------------------------------------------------------------------------------- */
+/* ---- protected files -------------------------------------------------------------------------------------- */
 
-/* Of a directory: that it contains nothing of hopyard's own, such as the snapshot of a run. */
+/* Checks that a directory contains none of hopyard's own files, such as the snapshot of a run. */
 static int check_contents(struct hy_place *p, const char *path, bool *ret_is_dir, struct hy_err *err)
 {
     static const struct hy_place_walk how = {0};

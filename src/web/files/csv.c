@@ -28,7 +28,7 @@ static int append(struct hy_buf *cell, int byte)
     return cell && hy_buf_append(cell, &c, 1) < 0 ? -ENOMEM : 0;
 }
 
-/* Behind the opening quote, up to and including the closing one, or the end of the text. */
+/* After the opening quote, up to and including the closing one, or the end of the text. */
 static int take_quoted(struct cursor *c, struct hy_buf *cell)
 {
     int byte, rc = 0;

@@ -27,7 +27,7 @@
 struct listing {
     struct hy_fs_info *list;
     size_t count;
-    struct hy_string_list abandoned; /* names of uploads */
+    struct hy_string_list abandoned; /* names of parts of uploads */
     int64_t now;
 };
 
@@ -103,7 +103,7 @@ static void reverse(struct hy_fs_info *list, size_t n)
     }
 }
 
-/* "-size": the largest first; directories stay in front. */
+/* "-size": the largest first; directories precede files in any order. */
 static int sort_listing(struct hy_exchange *x, struct listing *l)
 {
     hy_cleanup_free char *text = hy_http_parameter(x->request.query, "sort");
@@ -116,7 +116,7 @@ static int sort_listing(struct hy_exchange *x, struct listing *l)
     size_t directories = 0;
 
     if (!by) {
-        hy_reply_error(x, 400, "'sort' is name, size or modified, with '-' in front for descending order, not '%.100s'",
+        hy_reply_error(x, 400, "'sort' is name, size or modified, prefixed with '-' for descending order, not '%.100s'",
                        text);
         return -EINVAL;
     }
@@ -131,7 +131,7 @@ static int sort_listing(struct hy_exchange *x, struct listing *l)
     return 0;
 }
 
-/* Of a file that stands for a data set of another project: its name as a share; otherwise NULL. */
+/* The name of a share, if this file is the entry of one; otherwise NULL. */
 static char *share_name(const struct hy_place *p, const char *directory, const struct hy_fs_info *e)
 {
     return strcmp(directory, HY_PLACE_SHARES) != 0 || e->is_dir || e->is_link || e->is_special
@@ -190,7 +190,7 @@ static void reply_listing(struct hy_exchange *x, const struct hy_place *p, const
     hy_reply_json(x, o);
 }
 
-/* Parts of uploads that nobody has continued for a day. A failure leaves them to the next time. */
+/* Parts of abandoned uploads. What cannot be removed is tried again the next time. */
 static void remove_abandoned(struct hy_place *p, const char *directory, const struct hy_string_list *names)
 {
     for (size_t i = 0; i < names->count; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The models of a project: directories Models/NAME/VERSION, each with a file VERSION.json beside it, which
+ * The models of a project: directories Models/NAME/VERSION, each with a file VERSION.json next to it, which
  * hopyard.compat's model.export writes. It may be missing or damaged: then only the files are shown.
  */
 #include <errno.h>
@@ -18,7 +18,7 @@
 #define MODELS "Models"
 #define MODELS_MAX 1000
 #define VERSIONS_MAX 1000 /* of one model: the newest */
-#define ABOUT_MAX (256u << 10)
+#define METADATA_MAX (256u << 10)
 
 struct names {
     struct hy_string_list list;
@@ -53,32 +53,32 @@ static int newest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* ---- what is known about a version -------------------------------------------------------------------- */
+/* ---- the metadata of a version -------------------------------------------------------------------------- */
 
 /* NULL: there is no such file, or it is not JSON. */
-static json_t *read_about(struct hy_place *p, const char *directory)
+static json_t *read_metadata(struct hy_place *p, const char *directory)
 {
-    hy_cleanup_free char *path = hy_asprintf("%s.json", directory), *url = NULL, *text = hy_malloc(ABOUT_MAX);
+    hy_cleanup_free char *path = hy_asprintf("%s.json", directory), *url = NULL, *text = hy_malloc(METADATA_MAX);
     struct hy_fs_file *file = NULL;
     struct hy_err err = {0};
     int64_t n = -1;
 
     if (!path || !text || hy_place_existing(p, path, &url, &err) < 0 || hy_fs_open(url, HY_FS_READ, &file, &err) < 0)
         return NULL;
-    if (hy_fs_size(file) <= ABOUT_MAX)
-        n = hy_fs_pread(file, text, ABOUT_MAX, 0, &err);
+    if (hy_fs_size(file) <= METADATA_MAX)
+        n = hy_fs_pread(file, text, METADATA_MAX, 0, &err);
     if (hy_fs_close(file, &err) < 0 || n < 0)
         return NULL;
     return hy_json_load(text, (size_t)n, 0, NULL);
 }
 
-static int set_metrics(json_t *o, const json_t *about)
+static int set_metrics(json_t *o, const json_t *metadata)
 {
     json_t *metrics = json_object(), *value;
     const char *name;
     int rc = metrics ? 0 : -ENOMEM;
 
-    json_object_foreach(json_object_get(about, "metrics"), name, value)
+    json_object_foreach(json_object_get(metadata, "metrics"), name, value)
     {
         if (rc == 0 && json_is_number(value))
             rc = json_object_set(metrics, name, value) < 0 ? -ENOMEM : 0;
@@ -87,9 +87,9 @@ static int set_metrics(json_t *o, const json_t *about)
 }
 
 /* The field if it has that type, otherwise null. */
-static json_t *field(const json_t *about, const char *name, json_type type)
+static json_t *field(const json_t *metadata, const char *name, json_type type)
 {
-    json_t *value = json_object_get(about, name);
+    json_t *value = json_object_get(metadata, name);
 
     return value && json_typeof(value) == type ? json_incref(value) : json_null();
 }
@@ -97,7 +97,7 @@ static json_t *field(const json_t *about, const char *name, json_type type)
 static json_t *version_json(struct hy_place *p, const char *model, const char *version, struct hy_err *err)
 {
     hy_cleanup_free char *path = hy_asprintf(MODELS "/%s/%s", model, version), *url = NULL;
-    hy_cleanup_json json_t *about = path ? read_about(p, path) : NULL;
+    hy_cleanup_json json_t *metadata = path ? read_metadata(p, path) : NULL;
     struct hy_fs_usage usage = {0};
     json_t *o = json_object();
     int rc = path ? hy_place_existing(p, path, &url, err) : -ENOMEM;
@@ -108,12 +108,12 @@ static json_t *version_json(struct hy_place *p, const char *model, const char *v
     rc |= hy_json_set(o, "path", path ? hy_json_text(path) : NULL);
     rc |= hy_json_set(o, "size", json_integer((json_int_t)usage.bytes));
     rc |= hy_json_set(o, "files", json_integer((json_int_t)usage.files));
-    rc |= set_metrics(o, about);
-    rc |= hy_json_set(o, "description", field(about, "description", JSON_STRING));
-    rc |= hy_json_set(o, "user", field(about, "user", JSON_STRING));
-    rc |= hy_json_set(o, "created", field(about, "created", JSON_INTEGER));
-    rc |= hy_json_set(o, "run", field(about, "run", JSON_INTEGER));
-    rc |= hy_json_set(o, "trial", field(about, "trial", JSON_INTEGER));
+    rc |= set_metrics(o, metadata);
+    rc |= hy_json_set(o, "description", field(metadata, "description", JSON_STRING));
+    rc |= hy_json_set(o, "user", field(metadata, "user", JSON_STRING));
+    rc |= hy_json_set(o, "created", field(metadata, "created", JSON_INTEGER));
+    rc |= hy_json_set(o, "run", field(metadata, "run", JSON_INTEGER));
+    rc |= hy_json_set(o, "trial", field(metadata, "trial", JSON_INTEGER));
     if (rc == 0)
         return o;
     json_decref(o);

@@ -14,7 +14,7 @@
 
 #define PATH_MAX_BYTES 4096
 #define NAME_MAX_BYTES 255
-#define WALK_MAX (64u << 20) /* bytes of directory names that wait for their turn */
+#define WALK_MAX (64u << 20) /* bytes of queued directory names */
 
 /* ---- paths ----------------------------------------------------------------------------------- */
 
@@ -28,9 +28,9 @@ static int check_name(const char *name, const char *path, struct hy_err *err)
     const size_t n = strlen(name);
 
     if (n == 0 || n > NAME_MAX_BYTES || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-        return hy_err_set(
-            err, -EINVAL,
-            "'%.300s' is not a path below the project: it has a part that is empty, too long, '.' or '..'", path);
+        return hy_err_set(err, -EINVAL,
+                          "'%.300s' is not a path below the project: a component is empty, too long, '.' or '..'",
+                          path);
     if (hy_place_hides(name))
         return hy_err_set(err, -EACCES, "'%.300s' belongs to hopyard itself and cannot be used here", path);
     return 0;
@@ -60,7 +60,7 @@ int hy_place_parameter(struct hy_exchange *x, const char *name, char **ret)
     hy_cleanup_free char *path = hy_http_parameter(x->request.query, name);
     int rc;
 
-    if (!path && hy_api_has_parameter(x, name)) { /* it must not stand for the top */
+    if (!path && hy_api_has_parameter(x, name)) { /* it must not select the root */
         hy_reply_error(x, 400, "'%s' is not a valid parameter", name);
         return -EINVAL;
     }
@@ -81,7 +81,7 @@ int hy_place_required(struct hy_exchange *x, const char *name, char **ret)
     if (rc < 0 || **ret)
         return rc;
     free(hy_take(*ret));
-    hy_reply_error(x, 400, "'%s' is missing: it is the path of a file or directory", name);
+    hy_reply_error(x, 400, "the parameter '%s' is missing (the path of a file or directory)", name);
     return -EINVAL;
 }
 
@@ -173,7 +173,7 @@ int hy_place_of_project(struct hy_exchange *x, struct hy_place *ret)
     return open_place(x, url ? url : hy_strdup(project->path), hy_strdup(""), ret);
 }
 
-/* Of a run that was imported, its texts are not ours. */
+/* The paths of an imported run are untrusted. */
 static int check_trial(const struct hy_run_info *r, const struct hy_found_trial *f, struct hy_err *err)
 {
     if (!r->row.logdir || !f->dir || !*f->dir)
@@ -258,7 +258,8 @@ static char *entry_path(const struct hy_place *p, const char *name)
     return file ? hy_place_join(HY_PLACE_SHARES, file) : NULL;
 }
 
-/* What a path is in: the place itself, or a share. `ret_rest` is the path in it, which is freed by the caller. */
+/* Finds the directory that contains a path: the root itself, or a share. `ret_rest` is the path in it; the caller frees
+ * it. */
 static int find(struct hy_place *p, const char *path, bool is_entry, struct hy_fs_confined_dir **ret_dir,
                 char **ret_rest, struct hy_err *err)
 {

@@ -2,9 +2,9 @@
 /*
  * A directory whose files clients may use (a project's, or a trial's; local or HDFS), and paths in it.
  *
- * Paths are relative and hostile: they stay in the directory, no link is followed, and what belongs to hopyard itself
- * (.hopyard, run.db and its like) does not exist for them, at any depth. Of a project, Shared/OWNER::NAME is the data
- * set that another user shares with it, and what is below it is confined to that.
+ * Paths are relative and untrusted: they cannot leave the directory, no link is followed, and hopyard's own files
+ * (.hopyard, run.db and similar) are hidden at any depth. In a project, Shared/OWNER::NAME is the data set that another
+ * user shares with it, and paths below it are confined to that.
  */
 #ifndef HY_WEB_PLACE_H
 #define HY_WEB_PLACE_H
@@ -66,11 +66,11 @@ struct hy_place_walk {
 };
 int hy_place_walk(struct hy_place *p, const char *path, const struct hy_place_walk *how, struct hy_err *err);
 
-/* The last name of a path, and its directory ("" for the top). */
+/* The last component of a path, and its directory ("" for the root). */
 const char *hy_place_name(const char *path);
 char *hy_place_parent(const char *path);
 char *hy_place_join(const char *directory, const char *name);
-/* The type of an image that browsers show without running anything in it; NULL: it is none. */
+/* The type of an image that browsers show without running scripts in it; NULL: not such an image. */
 const char *hy_place_image_type(const char *path);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The beginning of a file as people read it: text, tables, Parquet's columns, examples of TFRecords. */
+/* Previews of files: text, tables, Parquet's columns, examples of TFRecords. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +85,7 @@ static int read_head(struct preview *v, size_t max, char **ret, size_t *ret_n, s
 
 /* ---- text ----------------------------------------------------------------------------------- */
 
-/* Cuts a character that the end of what was read divides. False: it is not UTF-8 text. */
+/* Removes a character that is incomplete at the end of the buffer. False: it is not UTF-8 text. */
 static bool check_text(char *text, size_t *n, bool is_cut)
 {
     for (size_t at = 0; at < *n;) {
@@ -112,7 +112,7 @@ static int preview_text(struct preview *v, struct hy_err *err)
     if (rc < 0)
         return rc;
     if (!check_text(text, &n, is_cut))
-        return set_binary(v, "It is not text in UTF-8.") < 0 ? hy_err_oom(err) : 0;
+        return set_binary(v, "The file is not UTF-8 text.") < 0 ? hy_err_oom(err) : 0;
     mark = strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* some editors write a byte order mark */
     rc = set_kind(v, "text") | hy_json_set(v->json, "text", json_stringn(text + mark, n - mark)) |
          hy_json_set(v->json, "cut", json_boolean(is_cut));
@@ -167,7 +167,7 @@ static int preview_table(struct preview *v, struct hy_err *err)
     if (rc < 0)
         return rc;
     if (!check_text(text, &n, !is_end))
-        return set_binary(v, "It is not text in UTF-8.") < 0 ? hy_err_oom(err) : 0;
+        return set_binary(v, "The file is not UTF-8 text.") < 0 ? hy_err_oom(err) : 0;
     at = strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
     separator[0] = hy_csv_separator(text + at, n - at);
     rows = json_array();
@@ -209,7 +209,7 @@ static int read_footer(struct preview *v, uint8_t **ret, size_t *ret_n, const ch
 
     if (got < 0)
         return (int)got;
-    *ret_why = n < 0 ? "It does not end as a Parquet file: it is incomplete, or its metadata is encrypted."
+    *ret_why = n < 0 ? "The file does not end like a Parquet file: it is incomplete, or its metadata is encrypted."
                      : "The metadata of this Parquet file is larger than 16 MB.";
     if (n < 0 || n > FOOTER_MAX || (uint64_t)n > v->size - 12)
         return 0;
@@ -247,7 +247,7 @@ static int preview_parquet(struct preview *v, struct hy_err *err)
 
 /* ---- TFRecords ---------------------------------------------------------------------------------------- */
 
-/* Text if it is, otherwise its length. */
+/* The bytes as text if they are UTF-8, otherwise their length. */
 static json_t *bytes_json(const uint8_t *bytes, size_t n)
 {
     hy_cleanup_free char *text = n ? hy_strndup((const char *)bytes, n < BYTES_SHOWN ? n : BYTES_SHOWN) : hy_strdup("");
@@ -364,7 +364,7 @@ static int preview_records(struct preview *v, struct hy_err *err)
         return rc;
     }
     if (next < 0 && json_array_size(examples) == 0)
-        return set_binary(v, "Its records are damaged, or longer than 8 MB.") < 0 ? hy_err_oom(err) : 0;
+        return set_binary(v, "The records are damaged, or longer than 8 MB.") < 0 ? hy_err_oom(err) : 0;
     rc = set_kind(v, "records") | hy_json_set(v->json, "cut", json_boolean(next == 1)) |
          hy_json_set(v->json, "note",
                      next < 0 ? json_string("The next record is damaged, or longer than 8 MB.") : json_null());

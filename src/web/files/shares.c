@@ -17,7 +17,7 @@
 
 struct owner {
     struct hy_share_project share;
-    struct hy_store *store; /* NULL: it has none, and shares nothing */
+    struct hy_store *store; /* NULL: the project has none, and shares nothing */
     char *url;
 };
 

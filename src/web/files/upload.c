@@ -85,7 +85,7 @@ static int required_number(struct hy_exchange *x, const char *name, uint64_t *re
         return -EINVAL;
     if (*ret != UINT64_MAX)
         return 0;
-    hy_reply_error(x, 400, "'%s' is missing: it is a number", name);
+    hy_reply_error(x, 400, "the parameter '%s' is missing (a number)", name);
     return -EINVAL;
 }
 
@@ -249,15 +249,16 @@ static int finish(struct upload *u, struct hy_err *err)
     return rc;
 }
 
-/* The client has another idea of what has arrived: it continues where the file ends. */
+/* The client's offset is not the end of the part: it must continue there. */
 static void reply_other_offset(struct hy_exchange *x, uint64_t offset)
 {
     hy_reply_json(
-        x, json_pack("{s:s,s:I}", "error", "the upload continues at another offset", "offset", (json_int_t)offset));
+        x, json_pack("{s:s,s:I}", "error", "the upload must continue at another offset", "offset", (json_int_t)offset));
     x->status = 409;
 }
 
-/* Whether the piece fits, and may become the target: what is refused at the end would have been sent in vain. */
+/* Whether the piece fits, and may become the target: checked early, since a rejection at the end wastes the transfer.
+ */
 static int check_piece(struct upload *u, uint64_t offset, size_t n, struct hy_err *err)
 {
     if (offset > u->size || n > u->size - offset)
@@ -299,7 +300,7 @@ void hy_api_upload_piece(struct hy_exchange *x)
         return;
     rc = claim(u.key);
     if (rc == -EBUSY) {
-        hy_reply_error(x, 409, "another request sends the same file to '%.300s' at the moment", u.path);
+        hy_reply_error(x, 409, "another request is uploading the same file to '%.300s'", u.path);
     } else if (rc < 0) {
         hy_reply_error(x, 503, "too many uploads at the same time; try again");
     } else {

@@ -2,10 +2,10 @@
 /*
  * Uploads: a file that arrives in pieces.
  *
- * What has arrived is a hidden file beside the target, ".hopyard-HASH.upload", and its length is the state of the
- * upload: so it continues after a restart of the server, and of the browser. The hash is that of the target's path, and
- * of the size and time of the file in the browser, so that the same file continues and another one starts anew. The
- * last piece renames it.
+ * The received bytes are in a hidden file next to the target, ".hopyard-HASH.upload", whose length is the only state of
+ * the upload: it can continue after a restart of the server or the browser. The hash is of the target's path and the
+ * size and time of the file in the browser, so the same file continues its upload and another file starts a new one.
+ * The last piece renames it to the target.
  */
 #ifndef HY_WEB_UPLOAD_H
 #define HY_WEB_UPLOAD_H

@@ -29,7 +29,7 @@ _NAMES = {
 def with_or_without_spark(function: Callable[..., Any]) -> Callable[..., Any]:
     """Early versions take the session as first argument, later ones do not: the callable argument is the function.
 
-    Without it, a notebook whose form names a cluster uses its session.
+    Without it, a notebook whose form selects a cluster uses its session.
     """
 
     @functools.wraps(function)

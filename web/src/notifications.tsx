@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A notice of the browser when a run ends while this page is open.
+// A browser notification when a run ends while this page is open.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { getRuns, type Run } from "./api";
 import { metric } from "./format";
@@ -9,7 +9,7 @@ const KEY = "hopyard-notices";
 const isOn = () => "Notification" in window && Notification.permission === "granted" && localStorage.getItem(KEY) === "on";
 const isOver = (r: Run) => r.state !== "running" && r.state !== "waiting";
 
-export function NoticeSwitch() {
+export function NotificationSwitch() {
   const [on, setOn] = useState(isOn);
   if (!("Notification" in window)) return null;
   const change = async (wanted: boolean) => {
@@ -25,8 +25,8 @@ export function NoticeSwitch() {
 }
 
 /** Shows nothing itself. */
-export function Notices() {
-  const { value } = useLive("notices", getRuns);
+export function Notifications() {
+  const { value } = useLive("notifications", getRuns);
   const running = useRef(new Set<string>()); // of all projects that have been shown
   useEffect(() => {
     for (const r of value?.runs ?? []) {
