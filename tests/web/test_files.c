@@ -9,7 +9,7 @@
 #include "base/string_list.h"
 #include "web/files/archive.h"
 #include "web/files/csv.h"
-#include "web/files/place.h"
+#include "web/files/served_dir.h"
 
 /* ---- paths ---- */
 
@@ -19,7 +19,7 @@ HY_TEST(test_paths_below_the_directory_are_accepted)
                                         "\xff", "run.d", ".hop", "store", "x.db", "\\..\\x"};
 
     for (size_t i = 0; i < HY_COUNT(paths); i++)
-        assert_int_equal(hy_place_check(paths[i], NULL), 0);
+        assert_int_equal(hy_served_dir_check(paths[i], NULL), 0);
 }
 
 HY_TEST(test_paths_that_leave_the_directory_are_refused)
@@ -29,15 +29,15 @@ HY_TEST(test_paths_that_leave_the_directory_are_refused)
     struct hy_err err = {0};
 
     for (size_t i = 0; i < HY_COUNT(paths); i++)
-        assert_int_equal(hy_place_check(paths[i], &err), -EINVAL);
+        assert_int_equal(hy_served_dir_check(paths[i], &err), -EINVAL);
     memset(name, 'x', 256);
     name[256] = '\0';
-    assert_int_equal(hy_place_check(name, &err), -EINVAL);
-    assert_int_equal(hy_place_check(name + 1, &err), 0);
+    assert_int_equal(hy_served_dir_check(name, &err), -EINVAL);
+    assert_int_equal(hy_served_dir_check(name + 1, &err), 0);
     for (int i = 0; i < 2500; i++)
         memcpy(path + 2 * (size_t)i, "a/", 3);
     path[4999] = '\0';
-    assert_int_equal(hy_place_check(path, &err), -EINVAL);
+    assert_int_equal(hy_served_dir_check(path, &err), -EINVAL);
     free(name);
     free(path);
 }
@@ -50,7 +50,7 @@ HY_TEST(test_files_of_hopyard_are_refused_at_any_depth_and_in_any_case)
     struct hy_err err = {0};
 
     for (size_t i = 0; i < HY_COUNT(paths); i++)
-        assert_int_equal(hy_place_check(paths[i], &err), -EACCES);
+        assert_int_equal(hy_served_dir_check(paths[i], &err), -EACCES);
 }
 
 /* ---- CSV ---- */

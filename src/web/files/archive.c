@@ -24,7 +24,7 @@
 
 #include "base/list.h"
 #include "base/mem.h"
-#include "web/files/place.h"
+#include "web/files/served_dir.h"
 
 #define BLOCK 512u
 #define CHUNK (256u << 10)
@@ -119,7 +119,7 @@ int hy_tar_append_header(struct hy_buf *b, const struct hy_tar_entry *e)
 
 struct archive {
     struct hy_reply_source source;
-    struct hy_place place;
+    struct hy_served_dir dir;
     char *top; /* the directory; paths in the archive start with its last name */
     size_t skipped; /* bytes of `top` that precede that name */
     struct hy_tar_entry *list; /* owns its paths */
@@ -144,7 +144,7 @@ static void archive_free(struct archive *a)
         free((char *)(uintptr_t)a->list[i].path);
     free(a->list);
     free(a->top);
-    hy_place_done(&a->place);
+    hy_served_dir_done(&a->dir);
     free(a);
 }
 
@@ -181,7 +181,7 @@ static int plan_entry(void *arg, const char *path, const struct hy_fs_info *info
         .size = info->size, .modified_ms = info->modified_ms, .mode = info->mode, .is_dir = info->is_dir};
     size_t header;
 
-    if (info->is_link || info->is_special || hy_place_is_share(path)) /* the data set of another project */
+    if (info->is_link || info->is_special || hy_served_dir_is_share(path)) /* the data set of another project */
         return 0;
     a->held += strlen(path) + sizeof e;
     if (a->held > PLAN_MAX || e.size > INT64_MAX / 4 - a->size)
@@ -202,7 +202,7 @@ static int plan_entry(void *arg, const char *path, const struct hy_fs_info *info
 static int open_entry(struct archive *a, const struct hy_tar_entry *e)
 {
     hy_cleanup_free char *url = NULL;
-    int rc = hy_place_existing(&a->place, e->path, &url, NULL);
+    int rc = hy_served_dir_existing(&a->dir, e->path, &url, NULL);
 
     a->at = 0;
     return rc == 0 ? hy_fs_open(url, HY_FS_READ, &a->file, NULL) : rc;
@@ -253,15 +253,15 @@ static int read_archive(struct hy_reply_source *s, struct hy_buf *out)
 /* A version alone ("1" of "Models/mnist/1") is not a useful name: "mnist-1". */
 static char *archive_name(const char *path, const char *root)
 {
-    const char *name = hy_place_name(*path ? path : root);
-    hy_cleanup_free char *parent = hy_place_parent(path);
+    const char *name = hy_served_dir_name(*path ? path : root);
+    hy_cleanup_free char *parent = hy_served_dir_parent(path);
 
     if (parent && *parent && *name && strspn(name, "0123456789") == strlen(name))
-        return hy_asprintf("%s-%s.tar", hy_place_name(parent), name);
+        return hy_asprintf("%s-%s.tar", hy_served_dir_name(parent), name);
     return hy_asprintf("%s.tar", name);
 }
 
-static int add_fields(struct hy_exchange *x, const struct hy_place *p, const char *path)
+static int add_fields(struct hy_exchange *x, const struct hy_served_dir *p, const char *path)
 {
     hy_cleanup_free char *name = archive_name(path, p->root), *encoded = name ? hy_http_encode(name) : NULL;
 
@@ -269,10 +269,10 @@ static int add_fields(struct hy_exchange *x, const struct hy_place *p, const cha
                    : -ENOMEM;
 }
 
-void hy_archive_reply(struct hy_exchange *x, struct hy_place *p, const char *path)
+void hy_archive_reply(struct hy_exchange *x, struct hy_served_dir *p, const char *path)
 {
     struct archive *a = hy_calloc(1, sizeof *a);
-    const struct hy_place_walk how = {.visit = plan_entry, .arg = a, .skip_hidden = true};
+    const struct hy_served_dir_walk how = {.visit = plan_entry, .arg = a, .skip_hidden = true};
     struct hy_err err = {0};
     int rc;
 
@@ -282,15 +282,15 @@ void hy_archive_reply(struct hy_exchange *x, struct hy_place *p, const char *pat
             archive_free(a);
         return;
     }
-    a->skipped = (size_t)(hy_place_name(a->top) - a->top);
-    rc = hy_place_walk(p, path, &how, &err);
+    a->skipped = (size_t)(hy_served_dir_name(a->top) - a->top);
+    rc = hy_served_dir_walk(p, path, &how, &err);
     if (rc < 0) {
-        hy_place_failure(x, p, &err);
+        hy_served_dir_failure(x, p, &err);
         archive_free(a);
         return;
     }
-    a->place = *p; /* taken over */
-    *p = (struct hy_place){0};
+    a->dir = *p; /* taken over */
+    *p = (struct hy_served_dir){0};
     a->source =
         (struct hy_reply_source){.read = read_archive, .close = close_archive, .size = (int64_t)(a->size + 2 * BLOCK)};
     x->source = &a->source;

@@ -6,10 +6,10 @@
 #include "base/buf.h"
 #include "web/exchange.h"
 
-struct hy_place;
+struct hy_served_dir;
 
 /* Replies with the directory `path`; links and special files are left out, and hopyard's own. */
-void hy_archive_reply(struct hy_exchange *x, struct hy_place *p, const char *path);
+void hy_archive_reply(struct hy_exchange *x, struct hy_served_dir *p, const char *path);
 
 /* A file or directory as tar describes it. */
 struct hy_tar_entry {

@@ -14,7 +14,7 @@
 #include "web/api/api.h"
 #include "web/api/util.h"
 #include "web/files/archive.h"
-#include "web/files/place.h"
+#include "web/files/served_dir.h"
 #include "web/files/upload.h"
 
 #define LIMIT_DEFAULT 500
@@ -47,7 +47,7 @@ static int take_entry(void *arg, struct hy_fs_info *entry, struct hy_err *err)
 
     if (hy_upload_is_abandoned(entry, l->now))
         return hy_string_list_add(&l->abandoned, entry->name) < 0 ? hy_err_oom(err) : 0;
-    if (hy_place_hides(entry->name))
+    if (hy_served_dir_hides(entry->name))
         return 0;
     if (l->count == ENTRIES_MAX)
         return hy_err_set(err, -E2BIG, "the directory has more than %u entries, which are too many to show",
@@ -132,9 +132,9 @@ static int sort_listing(struct hy_exchange *x, struct listing *l)
 }
 
 /* The name of a share, if this file is the entry of one; otherwise NULL. */
-static char *share_name(const struct hy_place *p, const char *directory, const struct hy_fs_info *e)
+static char *share_name(const struct hy_served_dir *p, const char *directory, const struct hy_fs_info *e)
 {
-    return strcmp(directory, HY_PLACE_SHARES) != 0 || e->is_dir || e->is_link || e->is_special
+    return strcmp(directory, HY_SERVED_DIR_SHARES) != 0 || e->is_dir || e->is_link || e->is_special
                ? NULL
                : hy_share_entry_name(p->root, e->name);
 }
@@ -167,10 +167,10 @@ static json_t *entry_json(const struct hy_fs_info *e, const char *share)
     return NULL;
 }
 
-static void reply_listing(struct hy_exchange *x, const struct hy_place *p, const char *path, const struct listing *l,
-                          uint64_t offset, uint64_t limit)
+static void reply_listing(struct hy_exchange *x, const struct hy_served_dir *p, const char *path,
+                          const struct listing *l, uint64_t offset, uint64_t limit)
 {
-    hy_cleanup_free char *address = hy_place_address(p, path);
+    hy_cleanup_free char *address = hy_served_dir_address(p, path);
     json_t *entries = json_array(), *o = json_object();
     int rc = 0;
 
@@ -191,18 +191,18 @@ static void reply_listing(struct hy_exchange *x, const struct hy_place *p, const
 }
 
 /* Parts of abandoned uploads. What cannot be removed is tried again the next time. */
-static void remove_abandoned(struct hy_place *p, const char *directory, const struct hy_string_list *names)
+static void remove_abandoned(struct hy_served_dir *p, const char *directory, const struct hy_string_list *names)
 {
     for (size_t i = 0; i < names->count; i++) {
-        hy_cleanup_free char *path = hy_place_join(directory, names->items[i]), *url = NULL;
+        hy_cleanup_free char *path = hy_served_dir_join(directory, names->items[i]), *url = NULL;
         struct hy_err err = {0};
 
-        if (path && hy_place_entry(p, path, &url, &err) == 0 && hy_fs_remove(url, false, &err) < 0)
+        if (path && hy_served_dir_entry(p, path, &url, &err) == 0 && hy_fs_remove(url, false, &err) < 0)
             err.code = 0;
     }
 }
 
-static void list_directory(struct hy_exchange *x, struct hy_place *p, bool may_be_missing)
+static void list_directory(struct hy_exchange *x, struct hy_served_dir *p, bool may_be_missing)
 {
     cleanup_listing struct listing l = {.now = hy_clock_wall_ms()};
     hy_cleanup_free char *path = NULL, *url = NULL;
@@ -210,14 +210,14 @@ static void list_directory(struct hy_exchange *x, struct hy_place *p, bool may_b
     struct hy_err err = {0};
     int rc;
 
-    if (hy_place_parameter(x, "path", &path) < 0 || hy_api_number(x, "offset", INT64_MAX, &offset) < 0 ||
+    if (hy_served_dir_parameter(x, "path", &path) < 0 || hy_api_number(x, "offset", INT64_MAX, &offset) < 0 ||
         hy_api_number(x, "limit", LIMIT_MAX, &limit) < 0)
         return;
-    rc = hy_place_existing(p, path, &url, &err);
+    rc = hy_served_dir_existing(p, path, &url, &err);
     if (rc == 0)
         rc = hy_fs_list(url, take_entry, &l, &err);
     if (rc < 0 && !(rc == -ENOENT && may_be_missing && !*path)) {
-        hy_place_failure(x, p, &err);
+        hy_served_dir_failure(x, p, &err);
         return;
     }
     remove_abandoned(p, path, &l.abandoned);
@@ -227,17 +227,17 @@ static void list_directory(struct hy_exchange *x, struct hy_place *p, bool may_b
 
 void hy_api_files(struct hy_exchange *x)
 {
-    hy_cleanup_place struct hy_place p = {0};
+    hy_cleanup_served_dir struct hy_served_dir p = {0};
 
-    if (hy_place_of_project(x, &p) == 0)
+    if (hy_served_dir_of_project(x, &p) == 0)
         list_directory(x, &p, false);
 }
 
 void hy_api_trial_files(struct hy_exchange *x)
 {
-    hy_cleanup_place struct hy_place p = {0};
+    hy_cleanup_served_dir struct hy_served_dir p = {0};
 
-    if (hy_place_of_trial(x, &p) == 0)
+    if (hy_served_dir_of_trial(x, &p) == 0)
         list_directory(x, &p, true); /* a trial that has not started yet, or whose files were removed, has none */
 }
 
@@ -278,8 +278,8 @@ static void close_download(struct hy_reply_source *s)
 
 static int add_fields(struct hy_exchange *x, const char *path, const char *tag)
 {
-    hy_cleanup_free char *name = hy_http_encode(hy_place_name(path));
-    const char *kind = hy_place_image_type(path) ? "inline" : "attachment";
+    hy_cleanup_free char *name = hy_http_encode(hy_served_dir_name(path));
+    const char *kind = hy_served_dir_image_type(path) ? "inline" : "attachment";
     int rc = name ? hy_http_add(&x->fields, "Content-Disposition", "%s; filename*=UTF-8''%s", kind, name) : -ENOMEM;
 
     if (rc == 0) /* in addition to the policy of all replies */
@@ -332,11 +332,11 @@ static void reply_file(struct hy_exchange *x, const char *path, const struct hy_
     d->source =
         (struct hy_reply_source){.read = read_download, .close = close_download, .size = (int64_t)(d->end - d->at)};
     x->source = &d->source; /* from here on the exchange closes it */
-    hy_reply_bytes(x, x->status, hy_place_image_type(path) ? hy_place_image_type(path) : "application/octet-stream", "",
-                   0);
+    hy_reply_bytes(x, x->status,
+                   hy_served_dir_image_type(path) ? hy_served_dir_image_type(path) : "application/octet-stream", "", 0);
 }
 
-static void send_file(struct hy_exchange *x, struct hy_place *p)
+static void send_file(struct hy_exchange *x, struct hy_served_dir *p)
 {
     hy_cleanup_free char *path = NULL, *url = NULL;
     hy_cleanup_fs_info struct hy_fs_info info = {0};
@@ -344,9 +344,9 @@ static void send_file(struct hy_exchange *x, struct hy_place *p)
     struct hy_err err = {0};
     int rc;
 
-    if (hy_place_parameter(x, "path", &path) < 0)
+    if (hy_served_dir_parameter(x, "path", &path) < 0)
         return;
-    rc = hy_place_existing(p, path, &url, &err);
+    rc = hy_served_dir_existing(p, path, &url, &err);
     if (rc == 0)
         rc = hy_fs_stat(url, &info, &err);
     if (rc == 0 && info.is_dir) {
@@ -356,23 +356,23 @@ static void send_file(struct hy_exchange *x, struct hy_place *p)
     if (rc == 0)
         rc = hy_fs_open(url, HY_FS_READ, &file, &err);
     if (rc < 0)
-        hy_place_failure(x, p, &err);
+        hy_served_dir_failure(x, p, &err);
     else
         reply_file(x, path, &info, file);
 }
 
 void hy_api_file_content(struct hy_exchange *x)
 {
-    hy_cleanup_place struct hy_place p = {0};
+    hy_cleanup_served_dir struct hy_served_dir p = {0};
 
-    if (hy_place_of_project(x, &p) == 0)
+    if (hy_served_dir_of_project(x, &p) == 0)
         send_file(x, &p);
 }
 
 void hy_api_trial_file_content(struct hy_exchange *x)
 {
-    hy_cleanup_place struct hy_place p = {0};
+    hy_cleanup_served_dir struct hy_served_dir p = {0};
 
-    if (hy_place_of_trial(x, &p) == 0)
+    if (hy_served_dir_of_trial(x, &p) == 0)
         send_file(x, &p);
 }

@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "web/api/api.h"
 #include "web/api/util.h"
-#include "web/files/place.h"
+#include "web/files/served_dir.h"
 
 #define MODELS "Models"
 #define MODELS_MAX 1000
@@ -30,16 +30,16 @@ static int take_directory(void *arg, struct hy_fs_info *entry, struct hy_err *er
     struct names *n = arg;
     uint64_t number;
 
-    if (!entry->is_dir || entry->is_link || hy_place_hides(entry->name) || *entry->name == '.' ||
+    if (!entry->is_dir || entry->is_link || hy_served_dir_hides(entry->name) || *entry->name == '.' ||
         (n->are_numbers && (hy_parse_u64(entry->name, &number) < 0 || number > INT64_MAX)))
         return 0;
     return hy_string_list_add(&n->list, entry->name) < 0 ? hy_err_oom(err) : 0;
 }
 
-static int list_directories(struct hy_place *p, const char *path, struct names *ret, struct hy_err *err)
+static int list_directories(struct hy_served_dir *p, const char *path, struct names *ret, struct hy_err *err)
 {
     hy_cleanup_free char *url = NULL;
-    int rc = hy_place_existing(p, path, &url, err);
+    int rc = hy_served_dir_existing(p, path, &url, err);
 
     return rc == 0 ? hy_fs_list(url, take_directory, ret, err) : rc;
 }
@@ -56,14 +56,15 @@ static int newest_first(const void *a, const void *b)
 /* ---- the metadata of a version -------------------------------------------------------------------------- */
 
 /* NULL: there is no such file, or it is not JSON. */
-static json_t *read_metadata(struct hy_place *p, const char *directory)
+static json_t *read_metadata(struct hy_served_dir *p, const char *directory)
 {
     hy_cleanup_free char *path = hy_asprintf("%s.json", directory), *url = NULL, *text = hy_malloc(METADATA_MAX);
     struct hy_fs_file *file = NULL;
     struct hy_err err = {0};
     int64_t n = -1;
 
-    if (!path || !text || hy_place_existing(p, path, &url, &err) < 0 || hy_fs_open(url, HY_FS_READ, &file, &err) < 0)
+    if (!path || !text || hy_served_dir_existing(p, path, &url, &err) < 0 ||
+        hy_fs_open(url, HY_FS_READ, &file, &err) < 0)
         return NULL;
     if (hy_fs_size(file) <= METADATA_MAX)
         n = hy_fs_pread(file, text, METADATA_MAX, 0, &err);
@@ -94,13 +95,13 @@ static json_t *field(const json_t *metadata, const char *name, json_type type)
     return value && json_typeof(value) == type ? json_incref(value) : json_null();
 }
 
-static json_t *version_json(struct hy_place *p, const char *model, const char *version, struct hy_err *err)
+static json_t *version_json(struct hy_served_dir *p, const char *model, const char *version, struct hy_err *err)
 {
     hy_cleanup_free char *path = hy_asprintf(MODELS "/%s/%s", model, version), *url = NULL;
     hy_cleanup_json json_t *metadata = path ? read_metadata(p, path) : NULL;
     struct hy_fs_usage usage = {0};
     json_t *o = json_object();
-    int rc = path ? hy_place_existing(p, path, &url, err) : -ENOMEM;
+    int rc = path ? hy_served_dir_existing(p, path, &url, err) : -ENOMEM;
 
     if (rc == 0 && hy_fs_usage(url, &usage, err) < 0)
         usage = (struct hy_fs_usage){0}; /* a part of it cannot be read; the rest is shown */
@@ -122,7 +123,7 @@ static json_t *version_json(struct hy_place *p, const char *model, const char *v
 
 /* ---- GET /models -------------------------------------------------------------------------------------- */
 
-static int add_versions(struct hy_place *p, const char *model, json_t *versions, struct hy_err *err)
+static int add_versions(struct hy_served_dir *p, const char *model, json_t *versions, struct hy_err *err)
 {
     hy_cleanup_free char *path = hy_asprintf(MODELS "/%s", model);
     struct names n = {.are_numbers = true};
@@ -136,7 +137,7 @@ static int add_versions(struct hy_place *p, const char *model, json_t *versions,
     return rc;
 }
 
-static int add_model(struct hy_place *p, const char *model, json_t *models, struct hy_err *err)
+static int add_model(struct hy_served_dir *p, const char *model, json_t *models, struct hy_err *err)
 {
     json_t *versions = json_array();
     int rc = versions ? add_versions(p, model, versions, err) : hy_err_oom(err);
@@ -152,13 +153,13 @@ static int add_model(struct hy_place *p, const char *model, json_t *models, stru
 
 void hy_api_models(struct hy_exchange *x)
 {
-    hy_cleanup_place struct hy_place p = {0};
+    hy_cleanup_served_dir struct hy_served_dir p = {0};
     struct hy_err err = {0};
     struct names n = {0};
     json_t *models;
     int rc;
 
-    if (hy_place_of_project(x, &p) < 0)
+    if (hy_served_dir_of_project(x, &p) < 0)
         return;
     models = json_array();
     rc = models ? list_directories(&p, MODELS, &n, &err) : hy_err_oom(&err);
@@ -167,7 +168,7 @@ void hy_api_models(struct hy_exchange *x)
     hy_string_list_done(&n.list);
     if (rc < 0 && rc != -ENOENT) { /* -ENOENT: there is no such directory yet */
         json_decref(models);
-        hy_place_failure(x, &p, &err);
+        hy_served_dir_failure(x, &p, &err);
     } else {
         hy_reply_json(x, json_pack("{s:o}", "models", models));
     }

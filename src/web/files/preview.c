@@ -13,7 +13,7 @@
 #include "web/api/api.h"
 #include "web/api/util.h"
 #include "web/files/csv.h"
-#include "web/files/place.h"
+#include "web/files/served_dir.h"
 
 #define TEXT_MAX (64u << 10)
 #define TABLE_MAX (256u << 10)
@@ -382,7 +382,7 @@ static bool is_records(const struct preview *v)
 
 static int preview(struct preview *v, struct hy_err *err)
 {
-    if (hy_place_image_type(v->name))
+    if (hy_served_dir_image_type(v->name))
         return set_kind(v, "image") < 0 ? hy_err_oom(err) : 0;
     if (ends_with(v->name, ".parquet") || memcmp(v->head, "PAR1", 4) == 0)
         return preview_parquet(v, err);
@@ -393,20 +393,20 @@ static int preview(struct preview *v, struct hy_err *err)
     return preview_text(v, err);
 }
 
-static int open_preview(struct hy_place *p, const char *path, struct preview *v, struct hy_err *err)
+static int open_preview(struct hy_served_dir *p, const char *path, struct preview *v, struct hy_err *err)
 {
     hy_cleanup_free char *address = NULL;
     hy_cleanup_fs_info struct hy_fs_info info = {0};
-    int rc = hy_place_existing(p, path, &v->url, err);
+    int rc = hy_served_dir_existing(p, path, &v->url, err);
 
-    address = rc == 0 ? hy_place_address(p, path) : NULL;
+    address = rc == 0 ? hy_served_dir_address(p, path) : NULL;
     if (rc == 0)
         rc = hy_fs_stat(v->url, &info, err);
     if (rc == 0)
         rc = hy_fs_open(v->url, HY_FS_READ, &v->file, err);
     if (rc < 0)
         return rc;
-    v->name = hy_place_name(path);
+    v->name = hy_served_dir_name(path);
     v->size = hy_fs_size(v->file);
     v->json = json_object();
     if (hy_fs_pread(v->file, v->head, sizeof v->head, 0, err) < 0)
@@ -418,36 +418,36 @@ static int open_preview(struct hy_place *p, const char *path, struct preview *v,
     return rc ? hy_err_oom(err) : 0;
 }
 
-static void reply_preview(struct hy_exchange *x, struct hy_place *p)
+static void reply_preview(struct hy_exchange *x, struct hy_served_dir *p)
 {
     cleanup_preview struct preview v = {0};
     hy_cleanup_free char *path = NULL;
     struct hy_err err = {0};
     int rc;
 
-    if (hy_place_required(x, "path", &path) < 0)
+    if (hy_served_dir_required(x, "path", &path) < 0)
         return;
     rc = open_preview(p, path, &v, &err);
     if (rc == 0)
         rc = preview(&v, &err);
     if (rc < 0)
-        hy_place_failure(x, p, &err);
+        hy_served_dir_failure(x, p, &err);
     else
         hy_reply_json(x, json_incref(v.json));
 }
 
 void hy_api_file_preview(struct hy_exchange *x)
 {
-    hy_cleanup_place struct hy_place p = {0};
+    hy_cleanup_served_dir struct hy_served_dir p = {0};
 
-    if (hy_place_of_project(x, &p) == 0)
+    if (hy_served_dir_of_project(x, &p) == 0)
         reply_preview(x, &p);
 }
 
 void hy_api_trial_file_preview(struct hy_exchange *x)
 {
-    hy_cleanup_place struct hy_place p = {0};
+    hy_cleanup_served_dir struct hy_served_dir p = {0};
 
-    if (hy_place_of_trial(x, &p) == 0)
+    if (hy_served_dir_of_trial(x, &p) == 0)
         reply_preview(x, &p);
 }

@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "web/api/api.h"
 #include "web/api/util.h"
-#include "web/files/place.h"
+#include "web/files/served_dir.h"
 
 #define PREFIX ".hopyard-"
 #define SUFFIX ".upload"
@@ -20,7 +20,7 @@
 #define BUSY_MAX 16
 
 struct upload {
-    struct hy_place place;
+    struct hy_served_dir dir;
     char *path; /* of the target */
     char *part; /* of what has arrived */
     uint64_t key;
@@ -30,7 +30,7 @@ struct upload {
 
 static void upload_done(struct upload *u)
 {
-    hy_place_done(&u->place);
+    hy_served_dir_done(&u->dir);
     free(u->path);
     free(u->part);
 }
@@ -91,15 +91,15 @@ static int required_number(struct hy_exchange *x, const char *name, uint64_t *re
 
 static int name_part(struct upload *u)
 {
-    hy_cleanup_free char *parent = hy_place_parent(u->path), *name = NULL;
-    hy_cleanup_free char *identity = hy_asprintf("%s\n%s\n%llu\n%llu", u->place.root, u->path,
+    hy_cleanup_free char *parent = hy_served_dir_parent(u->path), *name = NULL;
+    hy_cleanup_free char *identity = hy_asprintf("%s\n%s\n%llu\n%llu", u->dir.root, u->path,
                                                  (unsigned long long)u->size, (unsigned long long)u->modified);
 
     if (!parent || !identity)
         return -ENOMEM;
     u->key = hy_hash(identity, strlen(identity));
     name = hy_asprintf(PREFIX "%016llx" SUFFIX, (unsigned long long)u->key);
-    u->part = name ? hy_place_join(parent, name) : NULL;
+    u->part = name ? hy_served_dir_join(parent, name) : NULL;
     return u->part ? 0 : -ENOMEM;
 }
 
@@ -107,8 +107,8 @@ static int name_part(struct upload *u)
 static int find_upload(struct hy_exchange *x, struct upload *ret)
 {
     ret->overwrite = hy_api_flag(x, "overwrite");
-    if (hy_place_required(x, "path", &ret->path) < 0 || required_number(x, "size", &ret->size) < 0 ||
-        required_number(x, "modified", &ret->modified) < 0 || hy_place_of_project(x, &ret->place) < 0)
+    if (hy_served_dir_required(x, "path", &ret->path) < 0 || required_number(x, "size", &ret->size) < 0 ||
+        required_number(x, "modified", &ret->modified) < 0 || hy_served_dir_of_project(x, &ret->dir) < 0)
         return -EINVAL;
     if (name_part(ret) == 0)
         return 0;
@@ -121,12 +121,12 @@ static int arrived(struct upload *u, uint64_t *ret, struct hy_err *err)
 {
     hy_cleanup_fs_info struct hy_fs_info info = {0};
     hy_cleanup_free char *url = NULL;
-    int rc = hy_place_existing(&u->place, u->part, &url, err);
+    int rc = hy_served_dir_existing(&u->dir, u->part, &url, err);
 
     if (rc == 0)
         rc = hy_fs_stat(url, &info, err);
     if (rc == 0 && info.is_dir)
-        return hy_err_set(err, -EISDIR, "%s/%s is in the way: remove it", u->place.root, u->part);
+        return hy_err_set(err, -EISDIR, "%s/%s is in the way: remove it", u->dir.root, u->part);
     *ret = rc == 0 ? info.size : 0;
     return rc == 0 ? 1 : rc == -ENOENT ? 0 : rc;
 }
@@ -134,13 +134,13 @@ static int arrived(struct upload *u, uint64_t *ret, struct hy_err *err)
 static int check_target(struct upload *u, struct hy_err *err)
 {
     hy_cleanup_fs_info struct hy_fs_info info = {0};
-    hy_cleanup_free char *url = NULL, *parent = hy_place_parent(u->path), *above = NULL;
-    int rc = hy_place_check_new(u->path, err);
+    hy_cleanup_free char *url = NULL, *parent = hy_served_dir_parent(u->path), *above = NULL;
+    int rc = hy_served_dir_check_new(u->path, err);
 
     if (rc == 0)
-        rc = parent ? hy_place_existing(&u->place, parent, &above, err) : hy_err_oom(err);
+        rc = parent ? hy_served_dir_existing(&u->dir, parent, &above, err) : hy_err_oom(err);
     if (rc == 0)
-        rc = hy_place_entry(&u->place, u->path, &url, err);
+        rc = hy_served_dir_entry(&u->dir, u->path, &url, err);
     if (rc == 0)
         rc = hy_fs_stat(url, &info, err);
     if (rc == -ENOENT && url)
@@ -155,9 +155,9 @@ static int check_target(struct upload *u, struct hy_err *err)
 static int check_space(struct upload *u, uint64_t needed, struct hy_err *err)
 {
     struct hy_fs_space space = {0};
-    hy_cleanup_free char *parent = hy_place_parent(u->path), *url = NULL;
+    hy_cleanup_free char *parent = hy_served_dir_parent(u->path), *url = NULL;
     char need[32], have[32];
-    int rc = parent ? hy_place_existing(&u->place, parent, &url, err) : hy_err_oom(err);
+    int rc = parent ? hy_served_dir_existing(&u->dir, parent, &url, err) : hy_err_oom(err);
 
     if (rc == 0)
         rc = hy_fs_space(url, &space, err);
@@ -184,7 +184,7 @@ void hy_api_upload_start(struct hy_exchange *x)
     if (rc >= 0)
         rc = check_space(&u, u.size > offset ? u.size - offset : 0, &err);
     if (rc < 0)
-        hy_place_failure(x, &u.place, &err);
+        hy_served_dir_failure(x, &u.dir, &err);
     else
         hy_reply_json(x, json_pack("{s:I,s:i}", "offset", (json_int_t)offset, "piece", HY_UPLOAD_PIECE_MAX));
 }
@@ -194,7 +194,8 @@ void hy_api_upload_start(struct hy_exchange *x)
 static int open_part(struct upload *u, bool is_new, struct hy_fs_file **ret, struct hy_err *err)
 {
     hy_cleanup_free char *url = NULL;
-    int rc = is_new ? hy_place_entry(&u->place, u->part, &url, err) : hy_place_existing(&u->place, u->part, &url, err);
+    int rc = is_new ? hy_served_dir_entry(&u->dir, u->part, &url, err)
+                    : hy_served_dir_existing(&u->dir, u->part, &url, err);
 
     return rc == 0 ? hy_fs_open(url, is_new ? HY_FS_CREATE : HY_FS_APPEND, ret, err) : rc;
 }
@@ -235,14 +236,14 @@ static int check_part(const char *url, const struct upload *u, struct hy_err *er
 static int finish(struct upload *u, struct hy_err *err)
 {
     hy_cleanup_free char *from = NULL, *directory = NULL, *to = NULL;
-    int rc = hy_place_entry(&u->place, u->part, &from, err);
+    int rc = hy_served_dir_entry(&u->dir, u->part, &from, err);
 
     if (rc == 0)
         rc = check_part(from, u, err);
     if (rc < 0)
         return rc;
     directory = hy_url_parent(from);
-    to = directory ? hy_fs_join(directory, hy_place_name(u->path)) : NULL;
+    to = directory ? hy_fs_join(directory, hy_served_dir_name(u->path)) : NULL;
     rc = to ? hy_fs_rename(from, to, u->overwrite, err) : hy_err_oom(err);
     if (rc == -EEXIST)
         hy_err_set(err, rc, "'%s' already exists", u->path);
@@ -285,7 +286,7 @@ static void add_piece(struct hy_exchange *x, struct upload *u, uint64_t offset)
     if (rc == 0 && is_last)
         rc = finish(u, &err);
     if (rc < 0)
-        hy_place_failure(x, &u->place, &err);
+        hy_served_dir_failure(x, &u->dir, &err);
     else
         hy_reply_json(x, json_pack("{s:I,s:b}", "offset", (json_int_t)(offset + x->body.len), "complete", is_last));
 }
@@ -320,11 +321,11 @@ void hy_api_upload_cancel(struct hy_exchange *x)
 
     if (find_upload(x, &u) < 0)
         return;
-    rc = hy_place_entry(&u.place, u.part, &url, &err);
+    rc = hy_served_dir_entry(&u.dir, u.part, &url, &err);
     if (rc == 0)
         rc = hy_fs_remove(url, false, &err);
     if (rc < 0 && rc != -ENOENT)
-        hy_place_failure(x, &u.place, &err);
+        hy_served_dir_failure(x, &u.dir, &err);
     else
         hy_reply_bytes(x, 204, NULL, "", 0);
 }

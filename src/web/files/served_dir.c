@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "web/files/place.h"
+#include "web/files/served_dir.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 
 /* ---- paths ----------------------------------------------------------------------------------- */
 
-bool hy_place_hides(const char *name)
+bool hy_served_dir_hides(const char *name)
 {
     return hy_share_is_hidden(name);
 }
@@ -31,12 +31,12 @@ static int check_name(const char *name, const char *path, struct hy_err *err)
         return hy_err_set(err, -EINVAL,
                           "'%.300s' is not a path below the project: a component is empty, too long, '.' or '..'",
                           path);
-    if (hy_place_hides(name))
+    if (hy_served_dir_hides(name))
         return hy_err_set(err, -EACCES, "'%.300s' belongs to hopyard itself and cannot be used here", path);
     return 0;
 }
 
-int hy_place_check(const char *path, struct hy_err *err)
+int hy_served_dir_check(const char *path, struct hy_err *err)
 {
     hy_cleanup_free char *copy = NULL;
     char *rest, *name;
@@ -54,7 +54,7 @@ int hy_place_check(const char *path, struct hy_err *err)
     return rc;
 }
 
-int hy_place_parameter(struct hy_exchange *x, const char *name, char **ret)
+int hy_served_dir_parameter(struct hy_exchange *x, const char *name, char **ret)
 {
     struct hy_err err = {0};
     hy_cleanup_free char *path = hy_http_parameter(x->request.query, name);
@@ -66,7 +66,7 @@ int hy_place_parameter(struct hy_exchange *x, const char *name, char **ret)
     }
     if (!path)
         path = hy_strdup("");
-    rc = path ? hy_place_check(path, &err) : hy_err_oom(&err);
+    rc = path ? hy_served_dir_check(path, &err) : hy_err_oom(&err);
     if (rc < 0)
         hy_reply_failure(x, &err);
     else
@@ -74,9 +74,9 @@ int hy_place_parameter(struct hy_exchange *x, const char *name, char **ret)
     return rc;
 }
 
-int hy_place_required(struct hy_exchange *x, const char *name, char **ret)
+int hy_served_dir_required(struct hy_exchange *x, const char *name, char **ret)
 {
-    int rc = hy_place_parameter(x, name, ret);
+    int rc = hy_served_dir_parameter(x, name, ret);
 
     if (rc < 0 || **ret)
         return rc;
@@ -85,26 +85,26 @@ int hy_place_required(struct hy_exchange *x, const char *name, char **ret)
     return -EINVAL;
 }
 
-const char *hy_place_name(const char *path)
+const char *hy_served_dir_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
 
     return slash ? slash + 1 : path;
 }
 
-char *hy_place_parent(const char *path)
+char *hy_served_dir_parent(const char *path)
 {
     const char *slash = strrchr(path, '/');
 
     return hy_strndup(path, slash ? (size_t)(slash - path) : 0);
 }
 
-char *hy_place_join(const char *directory, const char *name)
+char *hy_served_dir_join(const char *directory, const char *name)
 {
     return *directory && *name ? hy_asprintf("%s/%s", directory, name) : hy_strdup(*directory ? directory : name);
 }
 
-const char *hy_place_image_type(const char *path)
+const char *hy_served_dir_image_type(const char *path)
 {
     static const struct {
         const char *ending, *type;
@@ -113,7 +113,7 @@ const char *hy_place_image_type(const char *path)
                {".jpeg", "image/jpeg"},
                {".gif", "image/gif"},
                {".webp", "image/webp"}};
-    const char *dot = strrchr(hy_place_name(path), '.');
+    const char *dot = strrchr(hy_served_dir_name(path), '.');
 
     for (size_t i = 0; dot && i < HY_COUNT(all); i++)
         if (strcasecmp(dot, all[i].ending) == 0)
@@ -123,7 +123,7 @@ const char *hy_place_image_type(const char *path)
 
 /* ---- places ------------------------------------------------------------------------------------ */
 
-static void close_share(struct hy_place *p)
+static void close_share(struct hy_served_dir *p)
 {
     if (p->share.root)
         hy_fs_confined_dir_done(&p->share.dir);
@@ -131,7 +131,7 @@ static void close_share(struct hy_place *p)
     free(hy_take(p->share.name));
 }
 
-void hy_place_done(struct hy_place *p)
+void hy_served_dir_done(struct hy_served_dir *p)
 {
     close_share(p);
     if (p->root)
@@ -141,7 +141,7 @@ void hy_place_done(struct hy_place *p)
 }
 
 /* Takes both strings. */
-static int open_place(struct hy_exchange *x, char *root, char *inside, struct hy_place *ret)
+static int open_dir(struct hy_exchange *x, char *root, char *inside, struct hy_served_dir *ret)
 {
     struct hy_err err = {0};
     int rc = root && inside ? hy_fs_confined_dir_open(&ret->dir, root, false, &err) : hy_err_oom(&err);
@@ -157,7 +157,7 @@ static int open_place(struct hy_exchange *x, char *root, char *inside, struct hy
     return rc;
 }
 
-int hy_place_of_project(struct hy_exchange *x, struct hy_place *ret)
+int hy_served_dir_of_project(struct hy_exchange *x, struct hy_served_dir *ret)
 {
     const struct hy_project *project = NULL;
     struct hy_err err = {0};
@@ -170,7 +170,7 @@ int hy_place_of_project(struct hy_exchange *x, struct hy_place *ret)
         hy_reply_failure(x, &err);
         return rc;
     }
-    return open_place(x, url ? url : hy_strdup(project->path), hy_strdup(""), ret);
+    return open_dir(x, url ? url : hy_strdup(project->path), hy_strdup(""), ret);
 }
 
 /* The paths of an imported run are untrusted. */
@@ -178,10 +178,10 @@ static int check_trial(const struct hy_run_info *r, const struct hy_found_trial 
 {
     if (!r->row.logdir || !f->dir || !*f->dir)
         return hy_err_set(err, -ENOENT, "trial %lld has no directory", (long long)f->number);
-    return hy_place_check(f->dir, err);
+    return hy_served_dir_check(f->dir, err);
 }
 
-int hy_place_of_trial(struct hy_exchange *x, struct hy_place *ret)
+int hy_served_dir_of_trial(struct hy_exchange *x, struct hy_served_dir *ret)
 {
     hy_cleanup_store_use struct hy_store_use u = {.web = x->web};
     hy_cleanup_run_info struct hy_run_info r = {0};
@@ -197,7 +197,7 @@ int hy_place_of_trial(struct hy_exchange *x, struct hy_place *ret)
     if (rc < 0)
         hy_reply_failure(x, &err);
     else
-        rc = open_place(x, hy_strdup(r.row.logdir), hy_strdup(f.dir), ret);
+        rc = open_dir(x, hy_strdup(r.row.logdir), hy_strdup(f.dir), ret);
     hy_found_trial_done(&f);
     return rc;
 }
@@ -208,35 +208,36 @@ int hy_place_of_trial(struct hy_exchange *x, struct hy_place *ret)
  * memory. */
 static char *share_name(const char *path, const char **ret_rest)
 {
-    const char *name = path + sizeof HY_PLACE_SHARES;
+    const char *name = path + sizeof HY_SERVED_DIR_SHARES;
     size_t n;
 
-    if (strncmp(path, HY_PLACE_SHARES "/", sizeof HY_PLACE_SHARES) != 0)
+    if (strncmp(path, HY_SERVED_DIR_SHARES "/", sizeof HY_SERVED_DIR_SHARES) != 0)
         return NULL;
     n = strcspn(name, "/");
     *ret_rest = name + n + (name[n] == '/');
     return memmem(name, n, "::", 2) ? hy_strndup(name, n) : NULL;
 }
 
-bool hy_place_is_share(const char *path)
+bool hy_served_dir_is_share(const char *path)
 {
-    const char *name = path + sizeof HY_PLACE_SHARES;
+    const char *name = path + sizeof HY_SERVED_DIR_SHARES;
 
-    return strncmp(path, HY_PLACE_SHARES "/", sizeof HY_PLACE_SHARES) == 0 && !strchr(name, '/') &&
+    return strncmp(path, HY_SERVED_DIR_SHARES "/", sizeof HY_SERVED_DIR_SHARES) == 0 && !strchr(name, '/') &&
            (strstr(name, "::") || strcasestr(name, "%3A%3A"));
 }
 
-int hy_place_check_new(const char *path, struct hy_err *err)
+int hy_served_dir_check_new(const char *path, struct hy_err *err)
 {
-    if (!hy_place_is_share(path) && strcmp(path, HY_PLACE_SHARES) != 0)
+    if (!hy_served_dir_is_share(path) && strcmp(path, HY_SERVED_DIR_SHARES) != 0)
         return 0;
     return hy_err_set(err, -EPERM,
-                      "'%.300s' cannot be made here: data sets in '" HY_PLACE_SHARES "' are those that were accepted "
+                      "'%.300s' cannot be made here: data sets in '" HY_SERVED_DIR_SHARES
+                      "' are those that were accepted "
                       "(hopyard share accept)",
                       path);
 }
 
-static int open_share(struct hy_place *p, const char *name, struct hy_err *err)
+static int open_share(struct hy_served_dir *p, const char *name, struct hy_err *err)
 {
     hy_cleanup_free char *copy = hy_strdup(name), *target = NULL;
     int dir = -1, rc = copy ? hy_share_open(p->root, name, &target, &dir, err) : hy_err_oom(err);
@@ -251,16 +252,16 @@ static int open_share(struct hy_place *p, const char *name, struct hy_err *err)
 }
 
 /* The file of a share in the project. */
-static char *entry_path(const struct hy_place *p, const char *name)
+static char *entry_path(const struct hy_served_dir *p, const char *name)
 {
     hy_cleanup_free char *file = hy_share_file_name(p->root, name);
 
-    return file ? hy_place_join(HY_PLACE_SHARES, file) : NULL;
+    return file ? hy_served_dir_join(HY_SERVED_DIR_SHARES, file) : NULL;
 }
 
 /* Finds the directory that contains a path: the root itself, or a share. `ret_rest` is the path in it; the caller frees
  * it. */
-static int find(struct hy_place *p, const char *path, bool is_entry, struct hy_fs_confined_dir **ret_dir,
+static int find(struct hy_served_dir *p, const char *path, bool is_entry, struct hy_fs_confined_dir **ret_dir,
                 char **ret_rest, struct hy_err *err)
 {
     const char *rest = NULL;
@@ -277,13 +278,13 @@ static int find(struct hy_place *p, const char *path, bool is_entry, struct hy_f
     *ret_dir = rc == 0 ? &p->share.dir : &p->dir;
     *ret_rest = rc == 0                      ? hy_strdup(rest)
                 : name && !*rest && is_entry ? entry_path(p, name)
-                                             : hy_place_join(p->inside, path);
+                                             : hy_served_dir_join(p->inside, path);
     return *ret_rest ? 0 : hy_err_oom(err);
 }
 
 /* ---- URLs ------------------------------------------------------------------------------------------ */
 
-int hy_place_existing(struct hy_place *p, const char *path, char **ret_url, struct hy_err *err)
+int hy_served_dir_existing(struct hy_served_dir *p, const char *path, char **ret_url, struct hy_err *err)
 {
     hy_cleanup_free char *rest = NULL;
     struct hy_fs_confined_dir *dir;
@@ -292,7 +293,7 @@ int hy_place_existing(struct hy_place *p, const char *path, char **ret_url, stru
     return rc < 0 ? rc : hy_fs_confined_dir_existing(dir, rest, ret_url, err);
 }
 
-int hy_place_entry(struct hy_place *p, const char *path, char **ret_url, struct hy_err *err)
+int hy_served_dir_entry(struct hy_served_dir *p, const char *path, char **ret_url, struct hy_err *err)
 {
     hy_cleanup_free char *rest = NULL;
     struct hy_fs_confined_dir *dir;
@@ -301,7 +302,7 @@ int hy_place_entry(struct hy_place *p, const char *path, char **ret_url, struct 
     return rc < 0 ? rc : hy_fs_confined_dir_entry(dir, rest, ret_url, err);
 }
 
-void hy_place_failure(struct hy_exchange *x, const struct hy_place *p, struct hy_err *err)
+void hy_served_dir_failure(struct hy_exchange *x, const struct hy_served_dir *p, struct hy_err *err)
 {
     hy_fs_confined_dir_explain(&p->dir, err);
     if (p->share.root)
@@ -309,17 +310,17 @@ void hy_place_failure(struct hy_exchange *x, const struct hy_place *p, struct hy
     hy_reply_failure(x, err);
 }
 
-static bool is_in_share(const struct hy_place *p, const char *name)
+static bool is_in_share(const struct hy_served_dir *p, const char *name)
 {
     return name && p->share.name && strcmp(name, p->share.name) == 0;
 }
 
-char *hy_place_address(const struct hy_place *p, const char *path)
+char *hy_served_dir_address(const struct hy_served_dir *p, const char *path)
 {
     const char *rest = NULL;
     hy_cleanup_free char *name = share_name(path, &rest);
     const bool is_share = is_in_share(p, name);
-    hy_cleanup_free char *full = is_share ? hy_strdup(rest) : hy_place_join(p->inside, path);
+    hy_cleanup_free char *full = is_share ? hy_strdup(rest) : hy_served_dir_join(p->inside, path);
     const char *root = is_share ? p->share.root : p->root;
 
     return !full ? NULL : *full ? hy_fs_join(root, full) : hy_strdup(root);
@@ -328,7 +329,7 @@ char *hy_place_address(const struct hy_place *p, const char *path)
 /* ---- trees ------------------------------------------------------------------------------------- */
 
 struct walk {
-    const struct hy_place_walk *how;
+    const struct hy_served_dir_walk *how;
     const char *directory; /* the one that is listed */
     struct hy_string_list pending;
     size_t held;
@@ -340,12 +341,12 @@ static int visit(void *arg, struct hy_fs_info *entry, struct hy_err *err)
     hy_cleanup_free char *path = NULL;
     int rc;
 
-    if (hy_place_hides(entry->name))
+    if (hy_served_dir_hides(entry->name))
         return w->how->skip_hidden
                    ? 0
                    : hy_err_set(err, -EACCES, "'%.200s' contains '%.200s', which belongs to hopyard itself",
                                 w->directory, entry->name);
-    path = hy_place_join(w->directory, entry->name);
+    path = hy_served_dir_join(w->directory, entry->name);
     rc = path ? 0 : hy_err_oom(err);
     if (rc == 0 && w->how->visit)
         rc = w->how->visit(w->how->arg, path, entry, err);
@@ -357,7 +358,8 @@ static int visit(void *arg, struct hy_fs_info *entry, struct hy_err *err)
     return hy_string_list_take(&w->pending, hy_take(path)) < 0 ? hy_err_oom(err) : 0;
 }
 
-int hy_place_walk(struct hy_place *p, const char *path, const struct hy_place_walk *how, struct hy_err *err)
+int hy_served_dir_walk(struct hy_served_dir *p, const char *path, const struct hy_served_dir_walk *how,
+                       struct hy_err *err)
 {
     struct walk w = {.how = how};
     int rc = hy_string_list_add(&w.pending, path) < 0 ? hy_err_oom(err) : 0;
@@ -366,7 +368,7 @@ int hy_place_walk(struct hy_place *p, const char *path, const struct hy_place_wa
         hy_cleanup_free char *url = NULL;
 
         w.directory = w.pending.items[i];
-        rc = hy_place_existing(p, w.directory, &url, err);
+        rc = hy_served_dir_existing(p, w.directory, &url, err);
         if (rc == 0)
             rc = hy_fs_list(url, visit, &w, err);
     }

@@ -5,7 +5,7 @@
 #include <strings.h>
 
 #include "faults.h"
-#include "web/files/place.h"
+#include "web/files/served_dir.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -53,7 +53,7 @@ static void run(const uint8_t *data, size_t size)
     check_range(text);
     check_escapes(text);
     if (hy_http_decode(text, strlen(text), true, decoded) >= 0) {
-        if (hy_place_check(decoded, &err) == 0)
+        if (hy_served_dir_check(decoded, &err) == 0)
             check_accepted(decoded);
         else if (!err.text[0])
             abort();

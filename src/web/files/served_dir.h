@@ -6,15 +6,15 @@
  * (.hopyard, run.db and similar) are hidden at any depth. In a project, Shared/OWNER::NAME is the data set that another
  * user shares with it, and paths below it are confined to that.
  */
-#ifndef HY_WEB_PLACE_H
-#define HY_WEB_PLACE_H
+#ifndef HY_WEB_SERVED_DIR_H
+#define HY_WEB_SERVED_DIR_H
 
 #include "fs/fs.h"
 #include "web/exchange.h"
 
-#define HY_PLACE_SHARES "Shared" /* the directory of a project's shares */
+#define HY_SERVED_DIR_SHARES "Shared" /* the directory of a project's shares */
 
-struct hy_place {
+struct hy_served_dir {
     char *root;                    /* a directory or URL */
     char *inside;                  /* the part of the root that is used: a path below it; "": all */
     struct hy_fs_confined_dir dir; /* private */
@@ -26,51 +26,52 @@ struct hy_place {
 
 /* The files of the project, or of the trial that the route's first two open segments name; otherwise -Exxx, and the
  * reply is set. */
-int hy_place_of_project(struct hy_exchange *x, struct hy_place *ret);
-int hy_place_of_trial(struct hy_exchange *x, struct hy_place *ret);
-void hy_place_done(struct hy_place *p);
-#define hy_cleanup_place __attribute__((cleanup(hy_place_done)))
+int hy_served_dir_of_project(struct hy_exchange *x, struct hy_served_dir *ret);
+int hy_served_dir_of_trial(struct hy_exchange *x, struct hy_served_dir *ret);
+void hy_served_dir_done(struct hy_served_dir *p);
+#define hy_cleanup_served_dir __attribute__((cleanup(hy_served_dir_done)))
 
 /* Whether the name of a file or directory belongs to hopyard. */
-bool hy_place_hides(const char *name);
+bool hy_served_dir_hides(const char *name);
 /* 0, -EINVAL for a path that leaves the directory or is too long, or -EACCES for one of hopyard's own files; with a
  * sentence. "" is the directory itself. */
-int hy_place_check(const char *path, struct hy_err *err);
+int hy_served_dir_check(const char *path, struct hy_err *err);
 
 /* The path in a parameter of the query; "" if it is missing. Otherwise -Exxx, and the reply is set. */
-int hy_place_parameter(struct hy_exchange *x, const char *name, char **ret);
+int hy_served_dir_parameter(struct hy_exchange *x, const char *name, char **ret);
 /* The same for one that must name something in the directory. */
-int hy_place_required(struct hy_exchange *x, const char *name, char **ret);
+int hy_served_dir_required(struct hy_exchange *x, const char *name, char **ret);
 
 /* Whether a path is the file of a share, or would be one: Shared/OWNER::NAME, as it is listed or as it is named. */
-bool hy_place_is_share(const char *path);
+bool hy_served_dir_is_share(const char *path);
 /* 0, or -EPERM for a path that must not be made by writing a file: a share, which is accepted, or Shared itself. */
-int hy_place_check_new(const char *path, struct hy_err *err);
+int hy_served_dir_check_new(const char *path, struct hy_err *err);
 
 /* URLs for fs.h, until the next call; the path was checked. Of a file or directory that exists, to read it; and of an
  * entry of a directory that exists, to make, rename or remove it. */
-int hy_place_existing(struct hy_place *p, const char *path, char **ret_url, struct hy_err *err);
-int hy_place_entry(struct hy_place *p, const char *path, char **ret_url, struct hy_err *err);
+int hy_served_dir_existing(struct hy_served_dir *p, const char *path, char **ret_url, struct hy_err *err);
+int hy_served_dir_entry(struct hy_served_dir *p, const char *path, char **ret_url, struct hy_err *err);
 /* Replies with the failure, in terms of the user's paths. */
-void hy_place_failure(struct hy_exchange *x, const struct hy_place *p, struct hy_err *err);
+void hy_served_dir_failure(struct hy_exchange *x, const struct hy_served_dir *p, struct hy_err *err);
 /* The path for programs: absolute, or a URL; of a share, once one of its files was used, the real one. NULL when out of
  * memory. */
-char *hy_place_address(const struct hy_place *p, const char *path);
+char *hy_served_dir_address(const struct hy_served_dir *p, const char *path);
 
 /* Calls `visit` for everything below a directory, directories before their contents, without following links.
  * -EACCES when it contains one of hopyard's own files, unless `skip_hidden`. */
-struct hy_place_walk {
+struct hy_served_dir_walk {
     int (*visit)(void *arg, const char *path, const struct hy_fs_info *entry, struct hy_err *err);
     void *arg;
     bool skip_hidden;
 };
-int hy_place_walk(struct hy_place *p, const char *path, const struct hy_place_walk *how, struct hy_err *err);
+int hy_served_dir_walk(struct hy_served_dir *p, const char *path, const struct hy_served_dir_walk *how,
+                       struct hy_err *err);
 
 /* The last component of a path, and its directory ("" for the root). */
-const char *hy_place_name(const char *path);
-char *hy_place_parent(const char *path);
-char *hy_place_join(const char *directory, const char *name);
+const char *hy_served_dir_name(const char *path);
+char *hy_served_dir_parent(const char *path);
+char *hy_served_dir_join(const char *directory, const char *name);
 /* The type of an image that browsers show without running scripts in it; NULL: not such an image. */
-const char *hy_place_image_type(const char *path);
+const char *hy_served_dir_image_type(const char *path);
 
 #endif
