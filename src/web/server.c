@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "web/api/run_list.h"
 #include "web/certificate.h"
 
 #define POOL_THREADS "16"
@@ -23,14 +24,16 @@
 
 static int add_project(struct hy_projects *all, const char *path)
 {
-    struct hy_project *p = hy_calloc(1, sizeof *p);
+    hy_cleanup_free struct hy_project *p = hy_calloc(1, sizeof *p);
+    hy_cleanup_free struct hy_run_list *runs = hy_calloc(1, sizeof *runs);
+    hy_cleanup_free char *copy = hy_strdup(path);
 
-    if (!p || !(p->path = hy_strdup(path))) {
-        free(p);
+    if (!p || !runs || !copy || hy_run_list_init(runs) < 0)
         return -ENOMEM;
-    }
+    p->path = hy_take(copy);
+    p->runs = hy_take(runs);
     hy_project_id(path, p->id);
-    hy_list_push(&all->all, &p->link);
+    hy_list_push(&all->all, &hy_take(p)->link);
     return 0;
 }
 
@@ -86,6 +89,8 @@ static void free_projects(struct hy_projects *all)
         struct hy_project *p = hy_container(all->all.next, struct hy_project, link);
 
         hy_list_remove(&p->link);
+        hy_run_list_done(p->runs);
+        free(p->runs);
         free(p->path);
         free(p);
     }

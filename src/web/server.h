@@ -33,6 +33,7 @@ struct hy_project {
     struct hy_list link;
     char id[HY_PROJECT_ID_SIZE];
     char *path;
+    struct hy_run_list *runs;
 };
 
 struct hy_projects {

@@ -431,6 +431,18 @@ def test_output_is_searched_in_both_directions(yard: Yard, inside: Ui) -> None:
     assert inside.request("/api/v1/runs/1/trials/1/output/stderr/search").json() == {"found": None, "next": None}
 
 
+@pytest.mark.parametrize("failure", [
+    "Traceback (most recent call last)", "ValueError: 3 is not a shape", "a.c:3: error: no such file", "ERROR:root:disk full",
+    "26/11/19 ERROR SparkContext: lost", "java.lang.RuntimeException: x", "Segmentation fault", "[ERROR] y"])  # fmt: skip
+def test_the_first_error_is_not_a_metric(yard: Yard, inside: Ui, failure: str) -> None:
+    metrics = "mean_absolute_error: 0.41 - val_error: 3e-2\nValidation error: 0.2\nMean Squared Error: 12\nerror code 0\nterror: none\n"
+    (yard.project / "out").write_text(metrics + failure + "\n")
+    yard.run("run", "--", "cat", "out")
+    reply = inside.get("/api/v1/runs/1/trials/1/output/stdout/search")
+    found = (metrics + failure)[reply["found"]:]
+    assert reply["found"] >= len(metrics) - 1 and found, (found, reply)
+
+
 def test_output_that_is_a_link_is_not_followed(yard: Yard, inside: Ui) -> None:
     """A trial can put anything in place of its output; root's page would show any file of the machine."""
     secret = yard.project.parent / "secret"

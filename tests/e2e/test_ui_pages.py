@@ -72,7 +72,75 @@ def test_the_line_of_a_trial_runs_it_again_with_its_seed(yard: Yard, page: Page)
     subprocess.run(["sh", "-c", line.inner_text()], env=yard.env, cwd=yard.project, check=True, stdin=subprocess.DEVNULL)
     assert [t["value"] for t in yard.trials(1)] == [41, 42, 43]
     assert [t["value"] for t in yard.trials(2)] == [42]
-    assert (yard.logdir(2) / "trial-1" / "stdout").read_text() == "seed=42 x=2\n"
+    assert (yard.logdir(2) / "x=2" / "stdout").read_text() == "seed=42 x=2\n"
+
+
+def test_the_line_of_a_trial_has_its_directory(yard: Yard, page: Page) -> None:
+    elsewhere = yard.project / "a sub"
+    elsewhere.mkdir()
+    subprocess.run(yard.command("run", "--project", yard.project, "--", "pwd"), env=yard.env, cwd=elsewhere, check=True)
+    page.goto(page.url + "runs/1/trials/1")
+    line = page.locator("dd", has_text="hopyard run").locator("code")
+    expect(line).to_contain_text("a sub' && ")
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")  # as without HTTPS
+    page.evaluate("document.execCommand = (what) => { window.copied = what + document.activeElement.value }")
+    page.locator("dd", has_text="hopyard run").get_by_role("button", name="Copy").click()
+    assert page.evaluate("window.copied") == "copy" + line.inner_text()
+    subprocess.run(["sh", "-c", line.inner_text()], env=yard.env, cwd="/", check=True, stdin=subprocess.DEVNULL)
+    assert (yard.logdir(2) / "trial-1" / "stdout").read_text() == f"{elsewhere}\n"
+
+
+@pytest.mark.full
+def test_ten_tabs_of_running_trials_load_and_the_visible_one_follows(yard: Yard, page: Page) -> None:
+    """A browser allows six connections to a server, over all tabs."""
+    gate = yard.project / "gate"
+    yard.run("run", "--detach", "--oversubscribe", "--parallel", 10, "--grid", "x=1..10", "--", "sh", "-c",
+             f"echo begin {{x}}; while [ ! -e {gate} ]; do sleep 0.05; done; echo end {{x}}")
+    wait_for(lambda: len(yard.attempts()) == 10, "all trials run")
+    tabs = []
+    for x in range(1, 11):
+        tab = page.context.new_page()
+        if tabs:
+            hide(tabs[-1], True)
+        tab.goto(f"{page.url}runs/1/trials/{x}")
+        expect(tab.locator(".log")).to_contain_text(f"begin {x}")
+        tabs.append(tab)
+    hide(page, True)
+    gate.touch()
+    expect(tabs[-1].locator(".log")).to_contain_text("end 10")
+    hide(tabs[-1], True)
+    hide(tabs[2], False)
+    expect(tabs[2].locator(".log")).to_contain_text("end 3")
+    expect(tabs[2].get_by_text("done").first).to_be_visible()
+
+
+def hide(tab: Page, is_hidden: bool) -> None:
+    """As if another tab were in front of it: a browser without a window shows all its tabs."""
+    tab.evaluate("""(hidden) => {
+        Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+        document.dispatchEvent(new Event("visibilitychange"));
+    }""", is_hidden)
+
+
+def test_a_page_says_that_its_server_is_gone_and_continues_after_a_login(yard: Yard, browser: Browser) -> None:
+    server = Ui(yard)
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(server.origin + server.login)
+    expect(page.get_by_role("heading", name="Runs")).to_be_visible()
+    end(server)
+    expect(page.get_by_role("alert")).to_contain_text("does not answer", timeout=20000)
+    yard.run("run", "--name", "meanwhile", "--", "true")
+    again = Ui(yard, "--port", str(server.port))
+    try:
+        expect(page.get_by_role("alert")).to_contain_text("Log in", timeout=20000)
+        login = context.new_page()
+        login.goto(again.origin + again.login)
+        expect(page.get_by_role("row", name="meanwhile")).to_be_visible(timeout=20000)
+        expect(page.get_by_role("alert")).to_have_count(0)
+    finally:
+        context.close()
+        end(again)
 
 
 def test_a_run_is_started_by_the_form(yard: Yard, page: Page) -> None:
@@ -146,8 +214,10 @@ NOTIFICATION = """window.Notification = class {
 }"""
 
 
-def test_the_browser_notifies_when_a_run_ends(yard: Yard, page: Page) -> None:
+def test_the_browser_notifies_when_a_run_of_any_project_ends(yard: Yard, page: Page, tmp_path: Path) -> None:
     gate = yard.project / "gate"
+    other = tmp_path / "other"
+    other.mkdir()
     page.add_init_script(NOTIFICATION)
     page.reload()
     page.get_by_label("Notify me when a run ends").check()
@@ -157,6 +227,8 @@ def test_the_browser_notifies_when_a_run_ends(yard: Yard, page: Page) -> None:
     page.get_by_role("link", name="Files").click()  # on any view
     gate.touch()
     assert wait_for(lambda: page.evaluate("window.shown"), "a notice is shown") == ["Run 1 night is done: 1 done, 0 failed, best acc=0.5"]
+    yard.run("run", "--project", other, "--name", "elsewhere", "--", "true")
+    assert wait_for(lambda: page.evaluate("window.shown")[1:], "another one") == ["Run 1 elsewhere is done: 1 done, 0 failed"]
     page.get_by_role("link", name="Runs", exact=True).click()
     expect(page.get_by_label("Notify me when a run ends")).to_be_checked()
 

@@ -38,6 +38,8 @@ export interface Run {
   notes?: { seq: number; time: number; text: string }[];
   trial_labels?: Record<string, Label>;
   search?: Search | null;
+  cwd?: string | null; // where trials run
+  project?: string; // its directory or URL
   options?: [string, string][]; // that apply to each trial: ["memory", "4G"]
 }
 
@@ -156,14 +158,13 @@ export class Refused extends Error {
   }
 }
 
-/** The address of an endpoint, "/runs/7", for the project that is shown. */
-export function endpoint(path: string): string {
-  const project = currentProject();
+/** The address of an endpoint, "/runs/7", for the project that is shown, or another one. */
+export function endpoint(path: string, project = currentProject()): string {
   return `${BASE}api/v1${path}${project ? `${path.includes("?") ? "&" : "?"}project=${project}` : ""}`;
 }
 
-export async function request<T>(path: string, init?: RequestInit): Promise<T> {
-  const reply = await fetch(endpoint(path), { credentials: "same-origin", ...init });
+export async function request<T>(path: string, init?: RequestInit, project = currentProject()): Promise<T> {
+  const reply = await fetch(endpoint(path, project), { credentials: "same-origin", ...init });
   if (reply.status === 204) return undefined as T;
   const value = await reply.json();
   if (!reply.ok) throw new Refused(reply.status, value.error ?? reply.statusText, value.option);
@@ -173,6 +174,7 @@ export async function request<T>(path: string, init?: RequestInit): Promise<T> {
 export const getProjects = () => request<{ projects: Project[] }>("/projects");
 export const getScripts = () => request<{ scripts: string[] }>("/scripts");
 export const getRuns = () => request<{ project: string; runs: Run[] }>("/runs");
+export const getRunsOf = (project: string) => request<{ runs: Run[] }>("/runs", undefined, project);
 export const getRun = (run: string) => request<Run>(`/runs/${encodeURIComponent(run)}`);
 const json = (method: string, value?: unknown): RequestInit => ({
   method,

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A window onto the output of a trial, which may be a gigabyte: only the part around the visible lines is loaded.
-import { followOutput, readOutput, searchOutput } from "./api";
+import { followOutput, readOutput, Refused, searchOutput } from "./api";
+import { whenVisible } from "./live";
 import { Screen } from "./terminal";
 
 const CHUNK = 256 << 10; // bytes that are read at a time
 const WINDOW = 8 * CHUNK; // and kept
+const RETRY_MS = 2000;
 
 interface Piece {
   offset: number;
@@ -48,16 +50,39 @@ export class LogWindow {
   async follow(): Promise<void> {
     this.restart();
     const { signal } = this.abort;
+    const start = Math.max(0, this.size - CHUNK);
     try {
       this.rebuild([]);
-      for await (const bytes of followOutput(this.run, this.trial, this.stream, Math.max(0, this.size - CHUNK), signal)) {
-        const offset = this.pieces.length ? this.end : Math.max(0, this.size - CHUNK);
-        this.append({ offset, bytes });
-      }
+      while (!(await this.followFrom(this.pieces.length ? this.end : start, signal))) await whenVisible();
       this.isEnded = true;
       this.changed();
     } catch (error) {
       if (!signal.aborted) this.failed(error as Error);
+    }
+  }
+
+  /** Appends until the output has ended (true), or this tab is hidden or its connection breaks (false). */
+  private async followFrom(start: number, signal: AbortSignal): Promise<boolean> {
+    const connection = new AbortController();
+    const cut = () => connection.abort();
+    const cutIfHidden = () => document.hidden && cut();
+    let offset = start;
+    signal.throwIfAborted();
+    signal.addEventListener("abort", cut);
+    document.addEventListener("visibilitychange", cutIfHidden);
+    try {
+      for await (const bytes of followOutput(this.run, this.trial, this.stream, offset, connection.signal)) {
+        this.append({ offset, bytes });
+        offset += bytes.length;
+      }
+      return true;
+    } catch (error) {
+      if (signal.aborted || error instanceof Refused) throw error;
+      if (!connection.signal.aborted) await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      return false;
+    } finally {
+      signal.removeEventListener("abort", cut);
+      document.removeEventListener("visibilitychange", cutIfHidden);
     }
   }
 

@@ -7,7 +7,7 @@ import { Cluster } from "./cluster";
 import { Compare } from "./compare";
 import { Files } from "./files";
 import { Jupyter } from "./jupyter";
-import { useLive } from "./live";
+import { useConnection, useLive } from "./live";
 import { Models } from "./models";
 import { Notifications } from "./notifications";
 import { Run } from "./run";
@@ -64,6 +64,18 @@ function Projects() {
   );
 }
 
+function ConnectionState() {
+  const state = useConnection();
+  if (state === "connected") return null;
+  return (
+    <p class="connection" role="alert">
+      {state === "lost"
+        ? "The server does not answer; what is shown may be outdated. Trying again…"
+        : "This session has ended; what is shown may be outdated. Log in with the address that `hopyard ui` has printed."}
+    </p>
+  );
+}
+
 function App() {
   const { path } = useAddress();
   const current = path[0] === "runs" || path[0] === "compare" ? "" : (path[0] ?? "");
@@ -80,6 +92,7 @@ function App() {
           </a>
         ))}
       </nav>
+      <ConnectionState />
       <Page />
       <Notifications />
     </>

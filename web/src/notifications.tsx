@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A browser notification when a run ends while this page is open.
-import { useEffect, useRef, useState } from "preact/hooks";
-import { getRuns, type Run } from "./api";
+// A browser notification when a run of any project ends while a page is open.
+import { useEffect, useState } from "preact/hooks";
+import { getProjects, getRunsOf, type Run } from "./api";
 import { metric } from "./format";
-import { useLive } from "./live";
 
 const KEY = "hopyard-notices";
+const SWITCHED = "hopyard-notices-switched";
+const EVERY_MS = 2000;
 const isOn = () => "Notification" in window && Notification.permission === "granted" && localStorage.getItem(KEY) === "on";
 const isOver = (r: Run) => r.state !== "running" && r.state !== "waiting";
 
@@ -16,6 +17,7 @@ export function NotificationSwitch() {
     const allowed = wanted && (await Notification.requestPermission()) === "granted";
     localStorage.setItem(KEY, allowed ? "on" : "off");
     setOn(allowed);
+    dispatchEvent(new Event(SWITCHED));
   };
   return (
     <label>
@@ -24,19 +26,56 @@ export function NotificationSwitch() {
   );
 }
 
-/** Shows nothing itself. */
+/** Runs by their keys; whether each is over. */
+type Known = Map<string, boolean>;
+
+function notify(run: Run): void {
+  const best = run.best_trial ? `, best ${run.metric}=${metric(run.best_value)}` : "";
+  new Notification(`Run ${run.run} ${run.name ?? ""} is ${run.state}`, {
+    body: `${run.done} done, ${run.failed} failed${best}`,
+    tag: `hopyard-${run.run}-${run.logdir ?? ""}`, // one for all tabs
+  });
+}
+
+/** Runs that ended before `since` are not news. */
+async function checkProject(id: string, known: Known, since: number): Promise<void> {
+  for (const run of (await getRunsOf(id)).runs) {
+    const key = `${id} ${run.run}`;
+    const wasRunning = known.get(key) === false;
+    const isNew = !known.has(key) && Date.parse(run.ended ?? "") > since;
+    if (isOver(run) && (wasRunning || isNew)) notify(run);
+    known.set(key, isOver(run));
+  }
+}
+
+/** All projects of the user, whatever this tab shows, and also while it is hidden. Shows nothing itself. */
 export function Notifications() {
-  const { value } = useLive("notifications", getRuns);
-  const running = useRef(new Set<string>()); // of all projects that have been shown
   useEffect(() => {
-    for (const r of value?.runs ?? []) {
-      const key = `${r.run} of ${value!.project}`;
-      if (!isOver(r)) running.current.add(key);
-      else if (running.current.delete(key) && isOn()) {
-        const best = r.best_trial ? `, best ${r.metric}=${metric(r.best_value)}` : "";
-        new Notification(`Run ${r.run} ${r.name ?? ""} is ${r.state}`, { body: `${r.done} done, ${r.failed} failed${best}` });
+    const known: Known = new Map();
+    let since = Date.now();
+    const pending = new Set<string>(); // a project whose file system does not answer must not hold up the others
+    const check = async (id: string) => {
+      if (pending.has(id)) return;
+      pending.add(id);
+      await checkProject(id, known, since).catch(() => undefined); // live.ts shows that the server does not answer
+      pending.delete(id);
+    };
+    const checkAll = async () => {
+      if (!isOn()) {
+        known.clear();
+        since = Date.now();
+        return;
       }
-    }
-  }, [value]);
+      const found = await getProjects().catch(() => null);
+      for (const project of found?.projects ?? []) void check(project.id);
+    };
+    const timer = setInterval(() => void checkAll(), EVERY_MS);
+    addEventListener(SWITCHED, checkAll);
+    void checkAll();
+    return () => {
+      clearInterval(timer);
+      removeEventListener(SWITCHED, checkAll);
+    };
+  }, []);
   return null;
 }

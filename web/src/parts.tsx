@@ -51,11 +51,22 @@ export function Scroll({ label, class: more, children }: { label: string; class?
   );
 }
 
+/** Browsers have a clipboard only for HTTPS and this machine. */
+async function copyText(text: string): Promise<void> {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const field = document.createElement("textarea");
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+}
+
 /** Text with a button that copies it. */
 export function Copy({ text }: { text: string }) {
   const [isCopied, setCopied] = useState(false);
   const copy = async () => {
-    await navigator.clipboard.writeText(text);
+    await copyText(text);
     setCopied(true);
     setTimeout(() => setCopied(false), 2000);
   };

@@ -80,14 +80,17 @@ function againLine(run: Run, trial: TrialDetails): string | null {
   const words = run.command;
   if (typeof words === "string") return run.ranks ? null : call(words, trial.params);
   const goal = run.metric ? [run.maximize ? "--max" : "--min", run.metric] : [];
+  const isElsewhere = run.cwd && run.cwd !== run.project;
   const options = (run.options ?? []).flatMap(([name, text]) => [`--${name}`, text]);
+  if (isElsewhere && run.project) options.push("--project", run.project);
+  const inDirectory = (line: string) => (isElsewhere ? `${command(["cd", run.cwd!])} && ${line}` : line);
   if (run.ranks) {
     const ranks = ["-np", String(run.ranks), "--seed", String(run.seed)];
-    return command(["hopyard", "train", ...ranks, ...goal, ...options, "--", ...words]);
+    return inDirectory(command(["hopyard", "train", ...ranks, ...goal, ...options, "--", ...words]));
   }
   const seed = ["--seed", String(seedOf(run, trial.number) - 1)]; // it will be trial 1
   const values = Object.entries(trial.params).flatMap(([name, x]) => ["--grid", `${name}=${JSON.stringify([x])}`]);
-  return command(["hopyard", "run", ...seed, ...values, ...goal, ...options, "--", ...words]);
+  return inDirectory(command(["hopyard", "run", ...seed, ...values, ...goal, ...options, "--", ...words]));
 }
 
 function Facts({ run, trial, label }: { run?: Run; trial: TrialDetails; label: Label }) {

@@ -222,17 +222,42 @@ void hy_api_output(struct hy_exchange *x)
 #define SEARCH_MAX (256u << 20) /* bytes of one request: about 0.2 s */
 #define WORD_MAX 1000
 
-/* What common training programs print first when they fail, in lower case. */
-static const char *const failures[] = {
-    "traceback (most", "error:", "error ", "exception:", "fatal:", "segmentation fault", "[fatal]", "[error]"};
+struct word {
+    const char *text;
+    bool is_whole;     /* no letter, digit or '_' precedes it: not "mean_absolute_error:" */
+    bool may_be_metric; /* "Validation error: 0.2" is not a failure */
+};
+
+/* What common training programs print first when they fail. */
+static const struct word failures[] = {
+    {"Traceback (most", false, false},
+    {"Error:", false, true},
+    {"error:", true, true},
+    {"ERROR:", true, true},
+    {"ERROR ", true, true},
+    {"Exception:", false, false},
+    {"fatal:", true, false},
+    {"FATAL", true, false},
+    {"Segmentation fault", false, false},
+    {"[fatal]", false, false},
+    {"[error]", false, false},
+    {"[ERROR]", false, false},
+};
 
 struct search {
     int fd;
-    const char *const *words; /* in lower case */
+    const struct word *words;
     size_t word_count;
     size_t longest;
     uint64_t size;
-    bool backward;
+    bool backward, ignores_case; /* then the words are in lower case */
+};
+
+/* A part of the output that was read. */
+struct chunk {
+    const char *bytes;
+    size_t n;
+    char before; /* the byte that precedes it; a newline at the beginning of the output */
 };
 
 static void lower(char *bytes, size_t n)
@@ -241,29 +266,72 @@ static void lower(char *bytes, size_t n)
         bytes[i] = (char)tolower((unsigned char)bytes[i]);
 }
 
-static const char *find_last(const char *bytes, size_t n, const char *word)
+/* Whether a value follows, and nothing but the next value or the end of the line: " 0.41 - val_loss: 3" */
+static bool precedes_value(const char *at, const char *end)
 {
-    const char *last = NULL, *from = bytes;
+    const char *value;
 
-    while ((from = memmem(from, n - (size_t)(from - bytes), word, strlen(word))))
-        last = from++;
-    return last;
+    while (at < end && (*at == ' ' || *at == '='))
+        at++;
+    for (value = at; at < end && *at && strchr("0123456789.+-eE%", *at); at++)
+        ;
+    while (at < end && *at == ' ')
+        at++;
+    return at > value && (at == end || !*at || strchr("\r\n,;|)]-", *at));
 }
 
-/* The offset of the first (or last) word that starts in the first `step` of `n` bytes; -1: none. */
-static int64_t find_in_chunk(const struct search *s, const char *chunk, size_t n, size_t step)
+static bool is_match(const struct chunk *c, const struct word *w, const char *at)
+{
+    const char before = at > c->bytes ? at[-1] : c->before;
+
+    if (w->is_whole && (isalnum((unsigned char)before) || before == '_'))
+        return false;
+    return !w->may_be_metric || !precedes_value(at + strlen(w->text), c->bytes + c->n);
+}
+
+/* The first match, or the last one, that starts in the first `step` bytes; NULL: none. */
+static const char *find_word(const struct chunk *c, const struct word *w, size_t step, bool is_last)
+{
+    const size_t len = strlen(w->text), end = step + len - 1 < c->n ? step + len - 1 : c->n;
+    const char *found = NULL;
+
+    for (const char *at = c->bytes; (at = memmem(at, end - (size_t)(at - c->bytes), w->text, len)); at++) {
+        if (!is_match(c, w, at))
+            continue;
+        found = at;
+        if (!is_last)
+            break;
+    }
+    return found;
+}
+
+/* The offset of the first (or last) word that starts in the first `step` bytes; -1: none. */
+static int64_t find_in_chunk(const struct search *s, const struct chunk *c, size_t step)
 {
     const char *best = NULL;
 
     for (size_t i = 0; i < s->word_count; i++) {
-        size_t end = step + strlen(s->words[i]) - 1 < n ? step + strlen(s->words[i]) - 1 : n;
-        const char *found = s->backward ? find_last(chunk, end, s->words[i])
-                                        : memmem(chunk, end, s->words[i], strlen(s->words[i]));
+        const char *found = find_word(c, &s->words[i], step, s->backward);
 
         if (found && (!best || (s->backward ? found > best : found < best)))
             best = found;
     }
-    return best ? best - chunk : -1;
+    return best ? best - c->bytes : -1;
+}
+
+/* Reads up to `n` bytes behind the byte that precedes them, and returns how many there are, or -Exxx. */
+static ssize_t read_chunk(const struct search *s, char *room, size_t n, uint64_t start, struct chunk *ret)
+{
+    const size_t extra = start > 0;
+    ssize_t got = HY_SYS(pread(s->fd, room, n + extra, (off_t)(start - extra)));
+
+    if (got < 0)
+        return -errno;
+    if (s->ignores_case)
+        lower(room, (size_t)got);
+    *ret = (struct chunk){
+        .bytes = room + extra, .n = (size_t)got > extra ? (size_t)got - extra : 0, .before = extra ? room[0] : '\n'};
+    return (ssize_t)ret->n;
 }
 
 /*
@@ -272,21 +340,21 @@ static int64_t find_in_chunk(const struct search *s, const char *chunk, size_t n
  */
 static int search(const struct search *s, uint64_t *at)
 {
-    hy_cleanup_free char *chunk = hy_malloc(SEARCH_CHUNK + WORD_MAX);
+    hy_cleanup_free char *room = hy_malloc(1 + SEARCH_CHUNK + WORD_MAX);
     size_t overlap = s->longest - 1; /* a word may be on the border of two chunks */
 
-    if (!chunk)
+    if (!room)
         return -ENOMEM;
     for (uint64_t searched = 0; searched < SEARCH_MAX; searched += SEARCH_CHUNK) {
         uint64_t start = s->backward ? (*at > SEARCH_CHUNK ? *at - SEARCH_CHUNK : 0) : *at;
         uint64_t step = s->backward ? *at - start : SEARCH_CHUNK;
-        ssize_t n = step ? HY_SYS(pread(s->fd, chunk, (size_t)step + overlap, (off_t)start)) : 0;
+        struct chunk chunk = {.bytes = room, .before = '\n'};
+        ssize_t n = step ? read_chunk(s, room, (size_t)step + overlap, start, &chunk) : 0;
         int64_t found;
 
         if (n < 0)
-            return -errno;
-        lower(chunk, (size_t)n);
-        found = find_in_chunk(s, chunk, (size_t)n, (size_t)step);
+            return (int)n;
+        found = find_in_chunk(s, &chunk, (size_t)step);
         if (found >= 0) {
             *at = start + (uint64_t)found;
             return 1;
@@ -342,11 +410,12 @@ static int open_output(struct hy_exchange *x)
 void hy_api_output_search(struct hy_exchange *x)
 {
     hy_cleanup_free char *text = hy_http_parameter(x->request.query, "text");
-    const char *own[] = {text};
+    const struct word own = {.text = text};
     bool is_failure = !text;
-    struct search s = {.words = is_failure ? failures : own,
+    struct search s = {.words = is_failure ? failures : &own,
                        .word_count = is_failure ? HY_COUNT(failures) : 1,
-                       .backward = hy_api_flag(x, "backward")};
+                       .backward = hy_api_flag(x, "backward"),
+                       .ignores_case = !is_failure};
     hy_cleanup_close int fd = -1;
     uint64_t offset = 0;
     struct stat st;
@@ -364,7 +433,7 @@ void hy_api_output_search(struct hy_exchange *x)
     if (text)
         lower(text, strlen(text));
     for (size_t i = 0; i < s.word_count; i++)
-        s.longest = strlen(s.words[i]) > s.longest ? strlen(s.words[i]) : s.longest;
+        s.longest = strlen(s.words[i].text) > s.longest ? strlen(s.words[i].text) : s.longest;
     s.fd = fd;
     s.size = (uint64_t)st.st_size;
     reply_search(x, &s, s.backward && offset > s.size ? s.size : offset);

@@ -19,39 +19,6 @@
 #define CHOICES_SHOWN 100
 #define HOSTS_MAX_BYTES (1u << 20)
 
-/* ---- GET /runs -------------------------------------------------------------------------------------- */
-
-struct list {
-    struct hy_store *store;
-    json_t *array;
-};
-
-static int add_run(void *arg, const struct hy_run_row *row, const struct hy_run_counts *counts, bool alive)
-{
-    struct list *l = arg;
-    hy_cleanup_free char *shown = row->logdir ? hy_store_display_path(l->store, row->logdir) : NULL;
-
-    return hy_json_append(l->array, hy_json_run(row, counts, alive, shown, NULL));
-}
-
-void hy_api_runs(struct hy_exchange *x)
-{
-    hy_cleanup_store_use struct hy_store_use u = {0};
-    struct hy_err err = {0};
-    struct list l = {.array = json_array()};
-    int rc = l.array ? hy_store_use_open(&u, x, &err) : hy_err_oom(&err);
-
-    l.store = u.store;
-    if (rc == 0)
-        rc = hy_runs_each(u.store, add_run, &l, &err);
-    if (rc < 0 && !(rc == -ENOENT && u.project)) { /* -ENOENT: this project has no runs yet */
-        json_decref(l.array);
-        hy_reply_failure(x, &err);
-        return;
-    }
-    hy_reply_json(x, json_pack("{s:s,s:o}", "project", u.project->path, "runs", l.array));
-}
-
 /* ---- GET /runs/RUN ------------------------------------------------------------------------------------- */
 
 static int add_note(void *arg, const struct hy_note_row *note)
@@ -191,6 +158,15 @@ static json_t *json_options(const Hy__RunSpec *spec)
     return options;
 }
 
+/* As --project takes it. */
+static json_t *json_project(const struct hy_project *p)
+{
+    hy_cleanup_free char *url = NULL;
+
+    (void)hy_store_url_of_local_dir(p->path, &url, NULL); /* of a store that cannot be read: its local path */
+    return hy_json_text(url ? url : p->path);
+}
+
 void hy_api_run(struct hy_exchange *x)
 {
     hy_cleanup_store_use struct hy_store_use u = {0};
@@ -213,6 +189,10 @@ void hy_api_run(struct hy_exchange *x)
         rc = hy_json_set(o, "search", json_search(r.spec));
     if (rc == 0)
         rc = hy_json_set(o, "options", json_options(r.spec));
+    if (rc == 0)
+        rc = hy_json_set(o, "cwd", hy_json_text(r.spec && *r.spec->cwd ? r.spec->cwd : NULL));
+    if (rc == 0)
+        rc = hy_json_set(o, "project", json_project(u.project));
     if (rc < 0 && !err.code)
         hy_err_oom(&err);
     if (rc == 0) {
