@@ -260,8 +260,8 @@ def followed_mb(project: str) -> float:
     hopyard(project, "run", "--detach", "--", "sh", "-c", "while :; do seq 1000; sleep 0.05; done")
     try:
         with served(project) as server, ExitStack() as stack:
-            await_trial(server, 2)
-            clients = [stack.enter_context(follow(server, 2)) for _ in range(FOLLOWERS)]
+            await_trial(server, RUNS + 1)
+            clients = [stack.enter_context(follow(server, RUNS + 1)) for _ in range(FOLLOWERS)]
             received, most, deadline = dict.fromkeys(clients, 0), 0.0, time.monotonic() + PATIENCE_S
             while min(received.values()) < 1_000_000:
                 if time.monotonic() > deadline:
@@ -271,7 +271,7 @@ def followed_mb(project: str) -> float:
                 most = max(most, memory_mb(server.pid))
             return most
     finally:
-        hopyard(project, "stop", "2")
+        hopyard(project, "stop", str(RUNS + 1))
 
 
 def page_kb(server: Server) -> float:
