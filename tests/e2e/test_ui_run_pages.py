@@ -244,6 +244,32 @@ def test_curves_of_picked_trials_share_a_chart(yard: Yard, page: Page) -> None:
     expect(page.get_by_label("Smoothing")).to_have_value("0.5")
 
 
+def hover(page: Page, chart: Locator, part: float) -> None:
+    """Moves the pointer to a part of a chart's width."""
+    chart.scroll_into_view_if_needed()
+    box = chart.locator(".u-over").bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] * part, box["y"] + box["height"] / 2)
+
+
+def test_a_retried_trial_has_a_curve_for_each_attempt(yard: Yard, page: Page) -> None:
+    """The first attempt fails after step 2, the second one begins again."""
+    yard.run("run", "--retries", "1", "--grid", "x=[1]", "--max", "acc", "--", "sh", "-c",
+             "if [ -e $HOPYARD_CHECKPOINT/again ]; then first=6; last=9; else first=1; last=3; fi; touch $HOPYARD_CHECKPOINT/again; "
+             "for v in $(seq $first $last); do hopyard report acc=0.$v step=$((v - first)); done; [ $first = 6 ]")
+    open_run(page)
+    origin = page.url.split("/runs")[0]
+    page.goto(f"{origin}/runs/1/trials/1")
+    chart = page.get_by_role("img", name="Reported values of acc")
+    expect(chart.locator(".u-legend .u-label")).to_have_text(["step", "acc, attempt 1", "acc, attempt 2"])
+    hover(page, chart, 2 / 3)
+    expect(chart.locator(".u-legend .u-value")).to_have_text(["2", "0.3", "0.8"])
+    shoot(page, "trial-of-two-attempts")
+    open_run(page, "curves", by="time")  # the last attempt alone, as by step
+    hover(page, page.get_by_role("img", name="acc of 1 trial"), 0.001)
+    expect(page.locator(".legend li")).to_contain_text("0.6")
+
+
 def test_trials_side_by_side_mark_what_differs(page: Page, lattice: None) -> None:
     open_run(page, "trials", sort="number")
     for number in (1, 2, 4):

@@ -82,19 +82,40 @@ export function thin<T>(all: T[], max: number): T[] {
   return Array.from({ length: max }, (_, i) => all[Math.floor(i * step)]!);
 }
 
-/** The reported values of one metric, by step, without what has none; by time if nothing has a step. */
+/** The points of one attempt, by step, without what has none; by time since its first report if nothing has a step. */
+function attemptTable(curve: Curve, attempt: number, hasSteps: boolean): [number[], (number | null)[]] {
+  const own = [...curve.attempt.keys()].filter((i) => curve.attempt[i] === attempt);
+  const first = curve.time[own[0]!]!;
+  const x = (i: number) => (hasSteps ? curve.step[i]! : (curve.time[i]! - first) / 1000);
+  const order = own.filter((i) => x(i) !== null).sort((a, b) => x(a) - x(b));
+  return [order.map(x), order.map((i) => curve.value[i] ?? null)];
+}
+
+/** A line for each attempt; the last one is drawn last. */
+function attemptLines(curve: Curve, hasSteps: boolean): { attempts: number[]; data: uPlot.AlignedData } {
+  const all = [...new Set(curve.attempt)].sort((a, b) => a - b);
+  const lines = all.map((attempt) => ({ attempt, table: attemptTable(curve, attempt, hasSteps) }));
+  const shown = lines.filter(({ table }) => table[0].length > 0);
+  const tables = shown.map(({ table }) => table);
+  return { attempts: shown.map(({ attempt }) => attempt), data: tables.length > 1 ? uPlot.join(tables) : (tables[0] ?? [[], []]) };
+}
+
+/** The reported values of one metric. */
 export function CurveChart({ name, curve }: { name: string; curve: Curve }) {
   const hasSteps = curve.step.some((s) => s !== null);
   const title = hasSteps ? "step" : "seconds";
-  const first = curve.time[0] ?? 0;
-  const x = hasSteps ? curve.step : curve.time.map((t) => (t - first) / 1000);
-  const order = [...x.keys()].filter((i) => x[i] !== null).sort((a, b) => x[a]! - x[b]!);
-  const data: uPlot.AlignedData = [order.map((i) => x[i]!), order.map((i) => curve.value[i] ?? null)];
+  const { attempts, data } = attemptLines(curve, hasSteps);
+  const series = attempts.map((attempt, n): uPlot.Series => {
+    const isLast = n === attempts.length - 1;
+    const label = attempts.length > 1 ? `${name}, attempt ${attempt}` : name;
+    return { label, stroke: color(isLast ? "accent" : "dim"), width: isLast ? 2 : 1 };
+  });
   return (
     <section>
       <h2>{name}</h2>
       <Plot
         data={data}
+        recreateKey={`${attempts} ${title}`}
         label={`Reported values of ${name}`}
         options={(width) => ({
           width,
@@ -104,7 +125,7 @@ export function CurveChart({ name, curve }: { name: string; curve: Curve }) {
             { ...axis(), label: title },
             { ...axis(), size: 70 },
           ],
-          series: [{ label: title }, { label: name, stroke: color("accent"), width: 2 }],
+          series: [{ label: title }, ...series],
         })}
       />
     </section>

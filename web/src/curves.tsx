@@ -13,22 +13,20 @@ import { readPicked } from "./selection";
 
 type Line = { trial: number; x: number[]; y: (number | null)[] };
 
-/** By step, without what has none. A later attempt that begins again replaces what the earlier one has reported from
- *  there on. */
+/** By step, without what has none, or by time. A later attempt that begins again replaces what the earlier one has
+ *  reported from there on. */
 function lineOf(curve: CurvesReply["curves"][number], byStep: boolean): Line {
-  const line: Line = { trial: curve.trial, x: [], y: [] };
-  const first = curve.time[0] ?? 0;
-  curve.value.forEach((y, i) => {
-    const x = byStep ? curve.step[i]! : (curve.time[i]! - first) / 1000;
-    if (x === null) return;
-    while (line.x.length && line.x[line.x.length - 1]! >= x) {
-      line.x.pop();
-      line.y.pop();
-    }
-    line.x.push(x);
-    line.y.push(y);
+  const hasSteps = curve.step.some((s) => s !== null);
+  const order = byStep || hasSteps ? curve.step : curve.time;
+  const kept: number[] = [];
+  order.forEach((at, i) => {
+    if (at === null) return;
+    while (kept.length && order[kept[kept.length - 1]!]! >= at) kept.pop();
+    kept.push(i);
   });
-  return line;
+  const first = curve.time[kept[0] ?? 0] ?? 0;
+  const x = (i: number) => (byStep ? curve.step[i]! : (curve.time[i]! - first) / 1000);
+  return { trial: curve.trial, x: kept.map(x), y: kept.map((i) => curve.value[i]!) };
 }
 
 /** An exponential moving average; its start is not drawn to zero. */
