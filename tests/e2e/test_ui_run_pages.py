@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from browser import serious, shoot
-from conftest import Yard
+from conftest import Yard, wait_for
 from playwright.sync_api import Download, Locator, Page, expect
 
 TABS = ["Overview", "Trials", "Parallel", "Contour", "Curves", "Compare"]
@@ -345,6 +345,53 @@ def test_runs_are_compared_by_their_best_and_their_settings(yard: Yard, page: Pa
     shoot(page, "compare")
     page.get_by_role("link", name="Run 2 large").click()
     expect(page.get_by_role("heading", name="Run 2 large")).to_be_visible()
+
+
+def test_a_run_that_does_not_exist_leaves_the_others_compared(yard: Yard, page: Page) -> None:
+    for n in (1, 2, 3):
+        yard.run("run", "--name", f"n{n}", "--grid", f"x=1..{n}", "--max", "acc", "--", "sh", "-c", "echo acc=0.{x}")
+    yard.run("rm", "2")
+    origin = "/".join(page.url.split("/")[:3])
+    page.goto(f"{origin}/compare?runs=1,2,3")
+    expect(page.get_by_role("img", name="The best acc so far of 2 runs")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(1)
+    expect(page.get_by_role("alert")).to_contain_text("no run '2'")
+    expect(page.locator(".sides thead th")).to_have_text(["Run 1 n1", "Run 3 n3"])
+
+
+def test_comparing_requests_only_what_has_changed(yard: Yard, page: Page) -> None:
+    gate = yard.project / "gate"
+    yard.run("run", "--grid", "x=1..4", "--max", "acc", "--", "sh", "-c", "echo acc=0.{x}")
+    yard.run("run", "--detach", "--parallel", "1", "--grid", "x=1..4", "--max", "acc", "--", "sh", "-c",
+             f"echo acc=0.{{x}}; [ {{x}} -le 2 ] || while [ ! -e {gate} ]; do sleep 0.02; done")
+    wait_for(lambda: len(yard.trials(2)) == 3, "the third trial runs")
+    requested: list[str] = []
+    page.on("request", lambda r: requested.append(r.url.split("/runs/")[1]) if "/columns" in r.url else None)
+    origin = "/".join(page.url.split("/")[:3])
+    page.goto(f"{origin}/compare?runs=1,2")
+    expect(page.get_by_role("row", name="State")).to_contain_text("running")
+    gate.touch()
+    expect(page.get_by_role("row", name="State")).not_to_contain_text("running")
+    expect(page.get_by_role("row", name="Best", exact=False).first).to_contain_text("acc=0.4 in trial 4acc=0.4 in trial 4")
+    assert [r for r in requested if r.startswith("1/")] == ["1/columns?since=0"]
+    assert [r for r in requested if r.startswith("2/")].count("2/columns?since=0") == 1 and len(requested) > 2
+
+
+def test_runs_chosen_in_the_list_are_compared_up_to_twelve(yard: Yard, page: Page) -> None:
+    for _ in range(14):
+        yard.run("run", "--max", "acc", "--", "sh", "-c", "echo acc=0.5")
+    for n in (2, 1):
+        page.get_by_label(f"Choose run {n}", exact=True).check()
+    page.get_by_role("link", name="Compare").click()
+    expect(page.get_by_role("img", name="The best acc so far of 2 runs")).to_be_visible()
+    expect(page.locator(".sides thead th")).to_have_text(["Run 2", "Run 1"])
+    expect(page.get_by_text("left out")).to_have_count(0)
+    page.go_back()
+    for n in range(3, 15):
+        page.get_by_label(f"Choose run {n}", exact=True).check()
+    page.get_by_role("link", name="Compare").click()
+    expect(page.get_by_text("At most 12 runs are compared: runs 2, 1 are left out.")).to_be_visible()
+    expect(page.locator(".sides thead th")).to_have_count(12)
 
 
 # ---- accessibility -----------------------------------------------------------------------------------------------------------

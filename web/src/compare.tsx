@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several runs: the best value so far of each, and their differences.
-import { useMemo } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { setParams, to, useAddress } from "./address";
-import { getColumns, getRun, type Run } from "./api";
+import { getRun, Refused, type Run } from "./api";
 import { axis, Plot, useScheme } from "./chart";
 import { seriesColor } from "./colors";
 import { command, count, duration, metric, unitName, value as valueText } from "./format";
 import { bestSoFar } from "./history";
-import { useLive } from "./live";
+import { type Live, needsLogin, useLive } from "./live";
 import { Failure, Scroll, State } from "./parts";
-import { Trials } from "./trials";
+import { paceTrials, Trials, update } from "./trials";
 
 const RUNS = 12;
 
 interface Compared {
   run: Run;
   trials: Trials;
+}
+
+/** A run that cannot be shown: it has been deleted, for example. */
+interface Missing {
+  id: string;
+  error: Error;
 }
 
 const nameOf = (run: Run) => `Run ${run.run}${run.name ? ` ${run.name}` : ""}`;
@@ -160,27 +166,62 @@ function Table({ all, onlyDifferent }: { all: Compared[]; onlyDifferent: boolean
   );
 }
 
-async function load(runs: string[]): Promise<Compared[]> {
-  return Promise.all(
-    runs.map(async (id) => {
-      const [run, columns] = await Promise.all([getRun(id), getColumns(id, 0)]);
-      return { run, trials: Trials.none.merge(columns) };
-    }),
+/** A run as it is now; its trials are requested only if it has changed. */
+async function load(id: string, old?: Compared | Missing): Promise<Compared | Missing> {
+  const known = old && "run" in old ? old : undefined;
+  try {
+    const run = await getRun(id);
+    if (known && JSON.stringify(known.run) === JSON.stringify(run)) return known;
+    return { run, trials: await update(id, known?.trials ?? Trials.none) };
+  } catch (error) {
+    if (error instanceof Refused && !needsLogin(error)) return { id, error };
+    throw error;
+  }
+}
+
+/** The requested runs, kept up to date; the same list until one of them changes. */
+function useRuns(ids: string[]): Live<(Compared | Missing)[]> {
+  const key = `compare ${ids}`;
+  const known = useRef<{ key: string; all: (Compared | Missing)[] }>({ key, all: [] });
+  const last = useRef(0);
+  return useLive(key, async () => {
+    if (known.current.key !== key) known.current = { key, all: [] };
+    const mine = known.current;
+    await paceTrials(mine.all.reduce((sum, c) => sum + ("run" in c ? c.trials.count : 0), 0), last);
+    const next = await Promise.all(ids.map((id, n) => load(id, mine.all[n])));
+    if (next.some((c, n) => c !== mine.all[n])) mine.all = next;
+    return mine.all;
+  });
+}
+
+function LeftOut({ ids }: { ids: string[] }) {
+  if (ids.length === 0) return null;
+  return (
+    <p>
+      At most {RUNS} runs are compared: {ids.length === 1 ? `run ${ids[0]} is` : `runs ${ids.join(", ")} are`} left out.
+    </p>
   );
 }
 
 export function Compare() {
   const { params } = useAddress();
-  const ids = [...new Set((params.get("runs") ?? "").split(",").filter(Boolean))].slice(0, RUNS);
+  const asked = [...new Set((params.get("runs") ?? "").split(",").filter(Boolean))];
+  const ids = asked.slice(0, RUNS);
   const over = params.get("over") === "time" ? "time" : "trials";
   const onlyDifferent = params.get("same") !== "1";
-  const { value, error } = useLive(`compare ${ids}`, () => load(ids));
-  const metrics = [...new Set((value ?? []).map(({ run }) => run.metric).filter((m): m is string => m !== null))];
-  const groups = useMemo(() => metrics.map((m) => (value ?? []).filter(({ run }) => run.metric === m)), [value]);
+  const { value, error } = useRuns(ids);
+  const shown = useMemo(() => (value ?? []).filter((c): c is Compared => "run" in c), [value]);
+  const missing = (value ?? []).filter((c): c is Missing => "error" in c);
+  const metrics = [...new Set(shown.map(({ run }) => run.metric).filter((m): m is string => m !== null))];
+  const groups = useMemo(() => metrics.map((m) => shown.filter(({ run }) => run.metric === m)), [shown]);
   return (
     <main>
       <h1>Compare runs</h1>
       <Failure error={error} />
+      {missing.map((m) => (
+        <Failure key={m.id} error={m.error} />
+      ))}
+      <LeftOut ids={asked.slice(RUNS)} />
       {ids.length === 0 && <p>No runs are chosen: choose some with the check boxes in the list of runs.</p>}
       {metrics.map((name, n) => (
         <section key={name}>
@@ -199,7 +240,7 @@ export function Compare() {
           <Chart all={groups[n]!} name={name} over={over} />
         </section>
       ))}
-      {value && ids.length > 0 && (
+      {shown.length > 0 && (
         <section>
           <header class="bar">
             <h2>Side by side</h2>
@@ -208,7 +249,7 @@ export function Compare() {
               only differences
             </label>
           </header>
-          <Table all={value} onlyDifferent={onlyDifferent} />
+          <Table all={shown} onlyDifferent={onlyDifferent} />
         </section>
       )}
     </main>

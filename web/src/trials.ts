@@ -215,6 +215,17 @@ export function sortRows(rows: Uint32Array, column: Column, descending: boolean)
 const QUIET_MS = 1000; // between two requests, for runs with many trials
 const MANY = 5000;
 
+/** The trials with what has changed in the store since they were read. */
+export async function update(run: string, trials: Trials): Promise<Trials> {
+  const news = await getColumns(run, trials.seq);
+  return news.since === 0 || news.number.length > 0 ? trials.merge(news) : trials;
+}
+
+/** Waits if that many trials were requested less than a second ago. */
+export async function paceTrials(count: number, last: { current: number }): Promise<void> {
+  if (count > MANY) await pace(last, QUIET_MS);
+}
+
 /** All trials of a run, kept up to date by what has changed. */
 export function useTrials(run: string): Live<Trials> {
   const known = useRef({ run: "", trials: Trials.none });
@@ -222,9 +233,8 @@ export function useTrials(run: string): Live<Trials> {
   return useLive(`trials ${run}`, async () => {
     if (known.current.run !== run) known.current = { run, trials: Trials.none };
     const mine = known.current;
-    if (mine.trials.count > MANY) await pace(last, QUIET_MS);
-    const news = await getColumns(run, mine.trials.seq);
-    if (news.since === 0 || news.number.length > 0) mine.trials = mine.trials.merge(news);
+    await paceTrials(mine.trials.count, last);
+    mine.trials = await update(run, mine.trials);
     return mine.trials;
   });
 }
