@@ -331,6 +331,40 @@ def test_an_evolution_has_its_generations(yard: Yard, page: Page) -> None:
     expect(page.get_by_role("img", name="loss by generation")).to_be_visible()
 
 
+# What is written on a canvas, as its property `texts`.
+RECORD_TEXTS = """const fillText = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+    (this.canvas.texts ??= []).push(text);
+    fillText.call(this, text, ...rest);
+}"""
+
+
+def written(page: Page, chart: str) -> set[str]:
+    return set(page.get_by_role("img", name=chart).locator("canvas").evaluate("canvas => canvas.texts ?? []"))
+
+
+def test_axes_of_a_positive_metric_can_be_logarithmic(yard: Yard, page: Page) -> None:
+    yard.run("run", "--evolve", "--population", "5", "--generations", "2", "--space", "x=1..9", "--min", "loss", "--", "sh", "-c",
+             "for s in 0 1 2 3; do hopyard report loss=1e-$s step=$s; hopyard report gain=-$s step=$s; done; "
+             "echo loss=$(awk \"BEGIN { print 10 ^ -(($HOPYARD_TRIAL - 1) % 4) }\")")
+    page.add_init_script(RECORD_TEXTS)
+    decades = {"0.001", "0.01", "0.1", "1"}
+    origin = "/".join(page.url.split("/")[:3])
+    views = {"runs/1/trials/1": "Reported values of loss", "runs/1?tab=generations": "loss by generation",
+             "runs/1": "loss against x", "compare?runs=1": "The best loss so far of 1 runs"}
+    for view, chart in views.items():
+        page.goto(f"{origin}/{view}")
+        expect(page.get_by_role("img", name=chart)).to_be_visible()
+        assert not decades <= written(page, chart), view
+        page.get_by_label("logarithmic" if "generations" in view else "loss logarithmic").check()
+        wait_for(lambda chart=chart: decades <= written(page, chart), f"{view} is logarithmic")
+        page.reload()
+        wait_for(lambda chart=chart: decades <= written(page, chart), f"{view} is logarithmic again")
+    page.goto(f"{origin}/runs/1/trials/1")
+    expect(page.get_by_role("img", name="Reported values of gain")).to_be_visible()
+    expect(page.get_by_label("gain logarithmic")).to_have_count(0)  # its values are negative
+
+
 def test_runs_are_compared_by_their_best_and_their_settings(yard: Yard, page: Page) -> None:
     yard.run("run", "--name", "small", "--grid", "x=1..4", "--max", "acc", "--", "sh", "-c", "echo acc=0.{x}")
     yard.run("run", "--name", "large", "--grid", "x=1..8", "--max", "acc", "--", "sh", "-c", "echo acc=0.{x}")

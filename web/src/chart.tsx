@@ -2,9 +2,10 @@
 // Charts, drawn by uPlot.
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
+import { setParams } from "./address";
 import type { Curve } from "./api";
 import { metric } from "./format";
-import { logTicks } from "./scale";
+import { isToggled, logTicks, toggled } from "./scale";
 
 /** A color of the style sheet. */
 export const color = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
@@ -28,12 +29,25 @@ export const axis = () => ({
 });
 
 /** A logarithmic scale as wide as the data, with lines at powers of ten, or also at 2 and 5 times these. */
-export const logScale: uPlot.Scale = { distr: 3, range: (_, low, high) => [low / 1.1, high * 1.1] };
+export const logScale: uPlot.Scale = { distr: 3, range: (_, low, high) => (low > 0 ? [low / 1.1, high * 1.1] : [1, 10]) };
 export const logAxis: uPlot.Axis = {
   splits: (_, __, low, high) => logTicks(low, high),
   filter: (_, ticks) => ticks,
   values: (_, ticks) => ticks.map((x) => metric(x)),
 };
+
+/** Whether a logarithmic axis can show them all. */
+export const arePositive = (values: Iterable<number | null | undefined>) => [...values].every((v) => v === null || v === undefined || v > 0);
+
+/** The choice of a logarithmic axis. */
+export function LogChoice({ label, isLog, onChange }: { label?: string; isLog: boolean; onChange: (isLog: boolean) => void }) {
+  return (
+    <label>
+      <input type="checkbox" aria-label={label} checked={isLog} onChange={(e) => onChange(e.currentTarget.checked)} />{" "}
+      logarithmic
+    </label>
+  );
+}
 
 interface PlotProps {
   data: uPlot.AlignedData;
@@ -100,11 +114,13 @@ function attemptLines(curve: Curve, hasSteps: boolean): { attempts: number[]; da
   return { attempts: shown.map(({ attempt }) => attempt), data: tables.length > 1 ? uPlot.join(tables) : (tables[0] ?? [[], []]) };
 }
 
-/** The reported values of one metric. */
-export function CurveChart({ name, curve }: { name: string; curve: Curve }) {
+/** The reported values of one metric; `log` names those with a logarithmic axis. */
+export function CurveChart({ name, curve, log }: { name: string; curve: Curve; log: string | null }) {
   const hasSteps = curve.step.some((s) => s !== null);
   const title = hasSteps ? "step" : "seconds";
   const { attempts, data } = attemptLines(curve, hasSteps);
+  const canLog = arePositive(curve.value);
+  const isLog = canLog && isToggled(log, name);
   const series = attempts.map((attempt, n): uPlot.Series => {
     const isLast = n === attempts.length - 1;
     const label = attempts.length > 1 ? `${name}, attempt ${attempt}` : name;
@@ -112,18 +128,21 @@ export function CurveChart({ name, curve }: { name: string; curve: Curve }) {
   });
   return (
     <section>
-      <h2>{name}</h2>
+      <header class="bar">
+        <h2>{name}</h2>
+        {canLog && <LogChoice label={`${name} logarithmic`} isLog={isLog} onChange={() => setParams({ ylog: toggled(log, name) })} />}
+      </header>
       <Plot
         data={data}
-        recreateKey={`${attempts} ${title}`}
+        recreateKey={`${attempts} ${title} ${isLog}`}
         label={`Reported values of ${name}`}
         options={(width) => ({
           width,
           height: 200,
-          scales: { x: { time: false } },
+          scales: { x: { time: false }, y: isLog ? logScale : {} },
           axes: [
             { ...axis(), label: title },
-            { ...axis(), size: 70 },
+            { ...axis(), ...(isLog ? logAxis : {}), size: 70 },
           ],
           series: [{ label: title }, ...series],
         })}

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several runs: the best value so far of each, and their differences.
+import type { ComponentChildren } from "preact";
 import { useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { setParams, to, useAddress } from "./address";
 import { getRun, Refused, type Run } from "./api";
-import { axis, Plot, useScheme } from "./chart";
+import { arePositive, axis, LogChoice, logAxis, logScale, Plot, useScheme } from "./chart";
 import { seriesColor } from "./colors";
 import { command, count, duration, metric, unitName, value as valueText } from "./format";
-import { bestSoFar } from "./history";
+import { bestSoFar, OverChoice } from "./history";
 import { type Live, needsLogin, useLive } from "./live";
 import { Failure, Scroll, State } from "./parts";
+import { isToggled, toggled } from "./scale";
 import { paceTrials, Trials, update } from "./trials";
 
 const RUNS = 12;
@@ -31,8 +33,16 @@ function elapsed(run: Run): string {
   return duration((run.ended ? Date.parse(run.ended) : Date.now()) - Date.parse(run.created));
 }
 
+interface ChartProps {
+  all: Compared[];
+  name: string;
+  over: string;
+  log: string | null; // the metrics with a logarithmic axis
+  children?: ComponentChildren;
+}
+
 /** The best of each over its trials, or over time. */
-function Chart({ all, name, over }: { all: Compared[]; name: string; over: string }) {
+function Chart({ all, name, over, log, children }: ChartProps) {
   const scheme = useScheme();
   const data = useMemo(
     () =>
@@ -44,32 +54,41 @@ function Chart({ all, name, over }: { all: Compared[]; name: string; over: strin
       ),
     [all, over],
   );
+  const canLog = useMemo(() => data.slice(1).every((values) => arePositive(values)), [data]);
+  const isLog = canLog && isToggled(log, name);
   return (
-    <Plot
-      data={data}
-      recreateKey={`${all.map(({ run }) => run.run)} ${over}`}
-      label={`The best ${name} so far of ${all.length} runs`}
-      options={(width) => ({
-        width,
-        height: 340,
-        scales: { x: { time: false } },
-        axes: [
-          { ...axis(), label: over === "time" ? "seconds" : "trial" },
-          { ...axis(), size: 70 },
-        ],
-        series: [
-          { label: over === "time" ? "seconds" : "trial" },
-          ...all.map(({ run }, n) => ({
-            label: nameOf(run),
-            stroke: seriesColor(n, scheme),
-            width: 2,
-            spanGaps: true,
-            paths: uPlot.paths.stepped!({ align: 1 }),
-            points: { show: false },
-          })),
-        ],
-      })}
-    />
+    <section>
+      <header class="bar">
+        <h2>Best {name} so far</h2>
+        {children}
+        {canLog && <LogChoice label={`${name} logarithmic`} isLog={isLog} onChange={() => setParams({ ylog: toggled(log, name) })} />}
+      </header>
+      <Plot
+        data={data}
+        recreateKey={`${all.map(({ run }) => run.run)} ${over} ${isLog}`}
+        label={`The best ${name} so far of ${all.length} runs`}
+        options={(width) => ({
+          width,
+          height: 340,
+          scales: { x: { time: false }, y: isLog ? logScale : {} },
+          axes: [
+            { ...axis(), label: over === "time" ? "seconds" : "trial" },
+            { ...axis(), ...(isLog ? logAxis : {}), size: 70 },
+          ],
+          series: [
+            { label: over === "time" ? "seconds" : "trial" },
+            ...all.map(({ run }, n) => ({
+              label: nameOf(run),
+              stroke: seriesColor(n, scheme),
+              width: 2,
+              spanGaps: true,
+              paths: uPlot.paths.stepped!({ align: 1 }),
+              points: { show: false },
+            })),
+          ],
+        })}
+      />
+    </section>
   );
 }
 
@@ -224,21 +243,9 @@ export function Compare() {
       <LeftOut ids={asked.slice(RUNS)} />
       {ids.length === 0 && <p>No runs are chosen: choose some with the check boxes in the list of runs.</p>}
       {metrics.map((name, n) => (
-        <section key={name}>
-          <header class="bar">
-            <h2>Best {name} so far</h2>
-            {n === 0 && (
-              <label>
-                over{" "}
-                <select aria-label="Best so far over" value={over} onChange={(e) => setParams({ over: e.currentTarget.value === "time" ? "time" : null })}>
-                  <option value="trials">trials</option>
-                  <option value="time">time</option>
-                </select>
-              </label>
-            )}
-          </header>
-          <Chart all={groups[n]!} name={name} over={over} />
-        </section>
+        <Chart key={name} all={groups[n]!} name={name} over={over} log={params.get("ylog")}>
+          {n === 0 && <OverChoice over={over} />}
+        </Chart>
       ))}
       {shown.length > 0 && (
         <section>

@@ -4,7 +4,7 @@ import { useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { setParams, to } from "./address";
 import { type Curves as CurvesReply, getCurves, type Run } from "./api";
-import { axis, logAxis, logScale, Plot, useScheme } from "./chart";
+import { axis, LogChoice, logAxis, logScale, Plot, useScheme } from "./chart";
 import { seriesColor } from "./colors";
 import { capital, metric, unitName, unitOf, units } from "./format";
 import { useLive } from "./live";
@@ -139,10 +139,7 @@ export function Curves({ run, params }: { run: Run; params: URLSearchParams }) {
           />{" "}
           {weight}
         </label>
-        <label>
-          <input type="checkbox" checked={isLog} onChange={(e) => setParams({ ylog: e.currentTarget.checked ? "1" : null })} />{" "}
-          logarithmic
-        </label>
+        <LogChoice isLog={isLog} onChange={(on) => setParams({ ylog: on ? "1" : null })} />
       </header>
       <Failure error={error} />
       {value && lines.length === 0 && (

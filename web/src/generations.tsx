@@ -2,9 +2,11 @@
 // The values of an evolution by generation: each trial as a point, quartiles as a box.
 import { useMemo } from "preact/hooks";
 import type uPlot from "uplot";
+import { setParams } from "./address";
 import type { Run } from "./api";
-import { axis, color, Plot, pointSeries, thin } from "./chart";
+import { axis, color, LogChoice, logAxis, logScale, Plot, pointSeries, thin } from "./chart";
 import { count } from "./format";
+import { canBeLog, isLogAxis, toggled } from "./scale";
 import type { Trials } from "./trials";
 
 const POINTS = 5000;
@@ -59,31 +61,37 @@ function drawBoxes(u: uPlot, boxes: Box[]): void {
   ctx.restore();
 }
 
-export function Generations({ run, trials }: { run: Run; trials: Trials }) {
+export function Generations({ run, trials, params }: { run: Run; trials: Trials; params: URLSearchParams }) {
   const population = Math.max(run.search?.population ?? 1, 1);
   const { data, boxes } = useMemo(() => byGeneration(run, trials, population), [trials, population]);
   const latest = useMemo(() => ({ boxes }), []);
   latest.boxes = boxes;
+  const value = trials.column("value", run);
+  const log = params.get("log");
+  const isLog = isLogAxis(run, value, log);
   const last = boxes.reduce((most, b) => Math.max(most, b.generation), 1);
   return (
     <section>
-      <h2>{run.metric} by generation</h2>
+      <header class="bar">
+        <h2>{run.metric} by generation</h2>
+        {canBeLog(value) && <LogChoice isLog={isLog} onChange={() => setParams({ log: toggled(log, "value") })} />}
+      </header>
       <p class="dim">
         A generation has {count(population)} trials. Boxes are quartiles, with the median.
       </p>
       <Plot
         data={data}
-        recreateKey={`${last}`}
+        recreateKey={`${last} ${isLog}`}
         label={`${run.metric} by generation`}
         options={(width) => ({
           width,
           height: 360,
           legend: { show: false },
           cursor: { y: false },
-          scales: { x: { time: false, range: [0.4, last + 0.6] } },
+          scales: { x: { time: false, range: [0.4, last + 0.6] }, y: isLog ? logScale : {} },
           axes: [
             { ...axis(), label: "generation", incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] },
-            { ...axis(), size: 70 },
+            { ...axis(), ...(isLog ? logAxis : {}), size: 70 },
           ],
           series: [{}, pointSeries(run.metric ?? "value", color("accent"), 4)],
           hooks: { draw: [(u) => drawBoxes(u, latest.boxes)] },

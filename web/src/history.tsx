@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import uPlot from "uplot";
 import { setParams } from "./address";
 import type { Run } from "./api";
-import { axis, color, logAxis, logScale, Plot, pointSeries } from "./chart";
+import { arePositive, axis, color, LogChoice, logAxis, logScale, Plot, pointSeries } from "./chart";
 import { sortRows, type Trials } from "./trials";
 
 const POINTS = 5000; // more are not distinguishable
@@ -45,11 +45,23 @@ function focus(run: Run, values: (number | null)[]): [number, number] | null {
   return high > low ? [low - margin, high + margin] : null;
 }
 
+export function OverChoice({ over }: { over: string }) {
+  return (
+    <label>
+      over{" "}
+      <select aria-label="Best so far over" value={over} onChange={(e) => setParams({ over: e.currentTarget.value === "time" ? "time" : null })}>
+        <option value="trials">trials</option>
+        <option value="time">time</option>
+      </select>
+    </label>
+  );
+}
+
 export function History({ run, trials, params }: { run: Run; trials: Trials; params: URLSearchParams }) {
   const over = params.get("over") === "time" ? "time" : "trials";
   const isLog = params.get("ylog") === "1";
   const data = useMemo(() => bestSoFar(run, trials, over), [trials, over, run.maximize]);
-  const canLog = data[1].every((v) => v === null || v > 0);
+  const canLog = arePositive(data[1]);
   const name = run.metric ?? "value";
   const title = over === "time" ? "seconds" : "trial";
   // computed from the current data: the chart is not recreated for new trials
@@ -58,19 +70,8 @@ export function History({ run, trials, params }: { run: Run; trials: Trials; par
     <section>
       <header class="bar">
         <h2>Best {name} so far</h2>
-        <label>
-          over{" "}
-          <select aria-label="Best so far over" value={over} onChange={(e) => setParams({ over: e.currentTarget.value === "time" ? "time" : null })}>
-            <option value="trials">trials</option>
-            <option value="time">time</option>
-          </select>
-        </label>
-        {canLog && (
-          <label>
-            <input type="checkbox" checked={isLog} onChange={(e) => setParams({ ylog: e.currentTarget.checked ? "1" : null })} />{" "}
-            logarithmic
-          </label>
-        )}
+        <OverChoice over={over} />
+        {canLog && <LogChoice isLog={isLog} onChange={(on) => setParams({ ylog: on ? "1" : null })} />}
       </header>
       <Plot
         data={data}

@@ -166,7 +166,7 @@ const TABS: Tab[] = [
     key: "generations",
     title: "Generations",
     isShown: (run) => run.metric !== null && (run.search?.population ?? 0) > 0,
-    show: (v) => <Generations run={v.run} trials={v.trials} />,
+    show: (v) => <Generations run={v.run} trials={v.trials} params={v.params} />,
   },
   { key: "timeline", title: "Timeline", isShown: () => true, show: (v) => <Timeline run={v.run} /> },
   {

@@ -15,11 +15,12 @@ export interface Scale {
 /** A logarithmic axis needs positive numbers. */
 export const canBeLog = (column: Column) => column.texts === null && column.min > 0 && column.max > column.min;
 
+export const isToggled = (list: string | null, key: string) => (list ?? "").split(",").includes(key);
+
 /** Log where the search's space is; `toggled` are the columns for which it is the other way around. */
 export function isLogAxis(run: Run, column: Column, toggled: string | null): boolean {
   const dim = column.key.startsWith("p:") ? run.search?.space.find((d) => `p:${d.name}` === column.key) : undefined;
-  const isToggled = (toggled ?? "").split(",").includes(column.key);
-  return canBeLog(column) && (dim?.log ?? false) !== isToggled;
+  return canBeLog(column) && (dim?.log ?? false) !== isToggled(toggled, column.key);
 }
 
 export function toggled(list: string | null, key: string): string | null {

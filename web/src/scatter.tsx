@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import type uPlot from "uplot";
 import { setParams } from "./address";
 import type { Run } from "./api";
-import { axis, color, logAxis, logScale, Plot, pointSeries, thin } from "./chart";
+import { axis, color, LogChoice, logAxis, logScale, Plot, pointSeries, thin } from "./chart";
 import { canBeLog, isLogAxis, toggled } from "./scale";
 import type { Column, Trials } from "./trials";
 
@@ -29,6 +29,7 @@ function ScatterPanel({ run, trials, rows, name, log }: PanelProps) {
   const y = trials.column("value", run);
   const data = useMemo(() => points(x, y, rows), [x, y, rows]);
   const isLog = isLogAxis(run, x, log);
+  const isLogY = isLogAxis(run, y, log);
   const { texts } = x;
   const last = texts ? texts.length - 1 : 0;
   const categories = {
@@ -48,17 +49,17 @@ function ScatterPanel({ run, trials, rows, name, log }: PanelProps) {
       </figcaption>
       <Plot
         data={data}
-        recreateKey={`${isLog} ${texts?.join("\n")}`}
+        recreateKey={`${isLog} ${isLogY} ${texts?.join("\n")}`}
         label={`${run.metric} against ${name}`}
         options={(width) => ({
           width,
           height: 180,
           legend: { show: false },
           cursor: { y: false },
-          scales: { x: { time: false, ...(isLog ? logScale : texts ? { range: [-0.5, last + 0.5] } : {}) } },
+          scales: { x: { time: false, ...(isLog ? logScale : texts ? { range: [-0.5, last + 0.5] } : {}) }, y: isLogY ? logScale : {} },
           axes: [
             { ...axis(), ...(texts ? categories : isLog ? logAxis : {}), size: 32 },
-            { ...axis(), size: 56 },
+            { ...axis(), ...(isLogY ? logAxis : {}), size: 56 },
           ],
           series: [{}, pointSeries(run.metric ?? "value", color("accent"), data[0].length > 500 ? 3 : 5)],
         })}
@@ -77,6 +78,8 @@ interface Props {
 export function Scatter({ run, trials, rows, params }: Props) {
   const names = trials.paramNames;
   const chosen = names.includes(params.get("against") ?? "") ? params.get("against")! : "";
+  const value = trials.column("value", run);
+  const log = params.get("log");
   if (names.length === 0) return null;
   return (
     <section>
@@ -92,10 +95,17 @@ export function Scatter({ run, trials, rows, params }: Props) {
             <option key={n}>{n}</option>
           ))}
         </select>
+        {canBeLog(value) && (
+          <LogChoice
+            label={`${run.metric} logarithmic`}
+            isLog={isLogAxis(run, value, log)}
+            onChange={() => setParams({ log: toggled(log, "value") })}
+          />
+        )}
       </header>
       <div class={chosen ? "" : "multiples"}>
         {(chosen ? [chosen] : names.slice(0, 24)).map((name) => (
-          <ScatterPanel key={name} run={run} trials={trials} rows={rows} name={name} log={params.get("log")} />
+          <ScatterPanel key={name} run={run} trials={trials} rows={rows} name={name} log={log} />
         ))}
       </div>
     </section>

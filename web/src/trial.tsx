@@ -156,7 +156,7 @@ export function Trial({ run, id }: { run: string; id: string }) {
       {trial &&
         Object.entries(trial.metrics)
           .filter(([, curve]) => curve.value.length > 1) // a single value is among the facts
-          .map(([name, curve]) => <CurveChart key={name} name={name} curve={curve} />)}
+          .map(([name, curve]) => <CurveChart key={name} name={name} curve={curve} log={params.get("ylog")} />)}
       {trial && <Usage attempts={trial.attempts} />}
       {trial && <Attempts attempts={trial.attempts} />}
       {trial && (
