@@ -311,6 +311,49 @@ def test_contours_and_scatters_are_drawn_for_chosen_hyperparameters(page: Page, 
     expect(page.get_by_label("y logarithmic")).not_to_be_checked()
 
 
+def on_plot(page: Page, chart: str, x: float, y: float) -> tuple[float, float]:
+    """Where a part of a chart's width and height is on the page; 0 is its left and its bottom."""
+    over = page.get_by_role("img", name=chart).locator(".u-over")
+    over.scroll_into_view_if_needed()
+    box = over.bounding_box()
+    assert box
+    return box["x"] + box["width"] * x, box["y"] + box["height"] * (1 - y)
+
+
+def test_points_of_scatter_plots_are_named_and_open_their_trials(yard: Yard, page: Page) -> None:
+    yard.run("run", "--grid", "x=1..3", "--grid", "y=1..2", "--max", "acc", "--", "sh", "-c", "echo acc=$(({x} * 2 + {y}))")
+    open_run(page, against="x")
+    tip = page.locator(".tip")
+    expect(page.get_by_role("img", name="acc against x")).to_be_visible()
+    texts = {}
+    for part in range(20):  # upwards, where x is 2
+        page.mouse.move(*on_plot(page, "acc against x", 0.5, part / 20))
+        if tip.is_visible():
+            texts[tip.inner_text()] = part / 20
+    assert list(texts) == ["Trial 3: acc=5", "Trial 4: acc=6"]
+    page.mouse.move(*on_plot(page, "acc against x", 0.25, texts["Trial 4: acc=6"]))
+    expect(tip).to_be_hidden()
+    page.mouse.move(*on_plot(page, "acc against x", 0.5, texts["Trial 4: acc=6"]))
+    shoot(page, "run-point")
+    page.mouse.down()
+    page.mouse.up()
+    expect(page.get_by_role("heading", name="Run 1, trial 4")).to_be_visible()
+
+
+def test_points_of_a_contour_are_named_and_open_their_trials(page: Page, lattice: None) -> None:
+    open_run(page, "contour", x="x", y="y", filter="relu")
+    box = page.get_by_role("img", name="acc over x and y").bounding_box()
+    assert box
+    left, right, top, bottom = 70, 90, 12, 48  # as in contour.tsx
+    page.mouse.move(box["x"] + left + 0.04 * (box["width"] - left - right) + 2,
+                    box["y"] + top + 0.96 * (box["height"] - top - bottom) - 2)  # the first x and y
+    expect(page.locator(".tip")).to_contain_text("Trial 1: acc=")
+    shoot(page, "run-contour-point")
+    page.mouse.down()
+    page.mouse.up()
+    expect(page.get_by_role("heading", name="Run 1, trial 1")).to_be_visible()
+
+
 def test_the_overview_shows_the_best_so_far_and_what_matters(page: Page, lattice: None) -> None:
     open_run(page)
     expect(page.get_by_role("img", name="The best acc after each trial")).to_be_visible()

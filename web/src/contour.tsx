@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The metric over two hyperparameters: interpolated between the trials, with the trials as points.
-import { useMemo } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { setParams } from "./address";
 import type { Run } from "./api";
-import { Canvas, cutText } from "./canvas";
+import { Canvas, cutText, pointAt } from "./canvas";
 import { color, thin, useScheme } from "./chart";
 import { heat } from "./colors";
 import { metric } from "./format";
+import { nearest, openPoint, pointText } from "./points";
 import { isLogAxis, makeScale, type Scale } from "./scale";
 import type { Column, Trials } from "./trials";
 
@@ -23,6 +24,7 @@ interface Point {
   x: number;
   y: number;
   value: number;
+  row: number; // the index of the trial
 }
 
 interface Grid {
@@ -36,7 +38,7 @@ const INSET = 0.04; // points at the edge of the range are not on the edge of th
 function pointsOf(x: Scale, y: Scale, values: Column, rows: Uint32Array): Point[] {
   const position = (scale: Scale, i: number) => INSET + (1 - 2 * INSET) * scale.position(scale.column.numbers[i]!);
   return thin(
-    [...rows].map((i) => ({ x: position(x, i), y: position(y, i), value: values.numbers[i]! })),
+    [...rows].map((i) => ({ x: position(x, i), y: position(y, i), value: values.numbers[i]!, row: i })),
     POINTS,
   ).filter((p) => !Number.isNaN(p.x + p.y + p.value));
 }
@@ -157,6 +159,24 @@ function Chooser({ name, label, names, value }: { name: string; label: string; n
   );
 }
 
+interface Hovered {
+  point: Point;
+  left: number;
+  top: number;
+  isBefore: boolean; // its text is on the left
+}
+
+/** The point under the pointer. */
+function pointUnder(points: Point[], e: PointerEvent): Hovered | null {
+  const width = (e.currentTarget as Element).clientWidth - LEFT - RIGHT;
+  const at = (n: number): [number, number] => [LEFT + points[n]!.x * width, TOP + (1 - points[n]!.y) * (HEIGHT - TOP - BOTTOM)];
+  const { x, y } = pointAt(e);
+  const n = nearest(points.length, at, x, y);
+  if (n < 0) return null;
+  const [left, top] = at(n);
+  return { point: points[n]!, left, top, isBefore: points[n]!.x > 0.5 };
+}
+
 export function Contour({ run, trials, rows, params }: Props) {
   useScheme();
   const names = trials.paramNames;
@@ -172,6 +192,7 @@ export function Contour({ run, trials, rows, params }: Props) {
     const grid = interpolate(points);
     return { x, y, points, grid, image: picture(grid) };
   }, [trials, rows, nameX, nameY, log]);
+  const [hovered, setHovered] = useState<Hovered | null>(null);
   if (names.length < 2) return <p>A contour plot needs two hyperparameters.</p>;
   const { x, y, points, grid, image } = made;
   const draw = (c: CanvasRenderingContext2D, fullWidth: number) => {
@@ -199,6 +220,15 @@ export function Contour({ run, trials, rows, params }: Props) {
     drawTicks(c, x, y, width, height);
     drawScale(c, grid, fullWidth - RIGHT + 16, height);
   };
+  const hover = (e: PointerEvent) => {
+    const found = pointUnder(points, e);
+    (e.currentTarget as HTMLElement).style.cursor = found ? "pointer" : "";
+    setHovered((old) => (old?.point === found?.point ? old : found));
+  };
+  const open = (e: PointerEvent) => {
+    const found = pointUnder(points, e);
+    if (found) openPoint(run, trials, found.point.row);
+  };
   return (
     <section>
       <header class="bar">
@@ -209,7 +239,20 @@ export function Contour({ run, trials, rows, params }: Props) {
       {points.length < 3 ? (
         <p class="dim">Fewer than three trials have a value and both hyperparameters.</p>
       ) : (
-        <Canvas height={HEIGHT} label={`${run.metric} over ${nameX} and ${nameY}`} draw={draw} />
+        <Canvas
+          height={HEIGHT}
+          label={`${run.metric} over ${nameX} and ${nameY}`}
+          draw={draw}
+          onPointerMove={hover}
+          onPointerLeave={() => setHovered(null)}
+          onPointerUp={open}
+        >
+          {hovered && (
+            <div class={hovered.isBefore ? "tip before" : "tip"} style={{ left: `${hovered.left}px`, top: `${hovered.top}px` }}>
+              {pointText(run, trials, hovered.point.row)}
+            </div>
+          )}
+        </Canvas>
       )}
     </section>
   );

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The values of an evolution by generation: each trial as a point, quartiles as a box.
-import { useMemo } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import type uPlot from "uplot";
 import { setParams } from "./address";
 import type { Run } from "./api";
 import { axis, color, LogChoice, logAxis, logScale, Plot, pointSeries, thin } from "./chart";
 import { count } from "./format";
+import { pointPlugin } from "./points";
 import { canBeLog, isLogAxis, toggled } from "./scale";
 import type { Trials } from "./trials";
 
@@ -25,14 +26,14 @@ function quantile(sorted: number[], q: number): number {
 function byGeneration(run: Run, trials: Trials, population: number) {
   const values = trials.column("value", run).numbers;
   const groups = new Map<number, number[]>();
-  const points: [number, number][] = [];
+  const points: [number, number, number][] = []; // with the index of the trial
   values.forEach((value, i) => {
     if (Number.isNaN(value)) return;
     const slot = (trials.number(i) - 1) % population;
     const generation = (trials.number(i) - 1 - slot) / population + 1;
     if (!groups.has(generation)) groups.set(generation, []);
     groups.get(generation)!.push(value);
-    points.push([generation + ((slot + 0.5) / population - 0.5) * 0.5, value]);
+    points.push([generation + ((slot + 0.5) / population - 0.5) * 0.5, value, i]);
   });
   const boxes = [...groups].map(([generation, all]): Box => {
     all.sort((a, b) => a - b);
@@ -40,7 +41,7 @@ function byGeneration(run: Run, trials: Trials, population: number) {
   });
   const shown = thin(points, POINTS).sort((a, b) => a[0] - b[0]);
   const data: [number[], number[]] = [shown.map((p) => p[0]), shown.map((p) => p[1])];
-  return { data, boxes };
+  return { data, boxes, rows: shown.map((p) => p[2]) };
 }
 
 function drawBoxes(u: uPlot, boxes: Box[]): void {
@@ -63,9 +64,9 @@ function drawBoxes(u: uPlot, boxes: Box[]): void {
 
 export function Generations({ run, trials, params }: { run: Run; trials: Trials; params: URLSearchParams }) {
   const population = Math.max(run.search?.population ?? 1, 1);
-  const { data, boxes } = useMemo(() => byGeneration(run, trials, population), [trials, population]);
-  const latest = useMemo(() => ({ boxes }), []);
-  latest.boxes = boxes;
+  const { data, boxes, rows } = useMemo(() => byGeneration(run, trials, population), [trials, population]);
+  const latest = useRef({ run, trials, rows, boxes });
+  latest.current = { run, trials, rows, boxes };
   const value = trials.column("value", run);
   const log = params.get("log");
   const isLog = isLogAxis(run, value, log);
@@ -94,7 +95,8 @@ export function Generations({ run, trials, params }: { run: Run; trials: Trials;
             { ...axis(), ...(isLog ? logAxis : {}), size: 70 },
           ],
           series: [{}, pointSeries(run.metric ?? "value", color("accent"), 4)],
-          hooks: { draw: [(u) => drawBoxes(u, latest.boxes)] },
+          hooks: { draw: [(u) => drawBoxes(u, latest.current.boxes)] },
+          plugins: [pointPlugin(() => latest.current)],
         })}
       />
     </section>

@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // The metric against each hyperparameter.
-import { useMemo } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import type uPlot from "uplot";
 import { setParams } from "./address";
 import type { Run } from "./api";
 import { axis, color, LogChoice, logAxis, logScale, Plot, pointSeries, thin } from "./chart";
+import { pointPlugin, type Points } from "./points";
 import { canBeLog, isLogAxis, toggled } from "./scale";
 import type { Column, Trials } from "./trials";
 
 const POINTS = 2000; // in one small chart
 
-function points(x: Column, y: Column, rows: Uint32Array): [number[], number[]] {
+interface Drawn {
+  data: [number[], number[]];
+  rows: number[]; // the index of the trial of each point
+}
+
+function points(x: Column, y: Column, rows: Uint32Array): Drawn {
   const both = thin([...rows].filter((i) => !Number.isNaN(x.numbers[i]!) && !Number.isNaN(y.numbers[i]!)), POINTS);
   both.sort((a, b) => x.numbers[a]! - x.numbers[b]!);
-  return [both.map((i) => x.numbers[i]!), both.map((i) => y.numbers[i]!)];
+  return { data: [both.map((i) => x.numbers[i]!), both.map((i) => y.numbers[i]!)], rows: both };
 }
 
 interface PanelProps {
@@ -27,7 +33,9 @@ interface PanelProps {
 function ScatterPanel({ run, trials, rows, name, log }: PanelProps) {
   const x = trials.column(`p:${name}`, run);
   const y = trials.column("value", run);
-  const data = useMemo(() => points(x, y, rows), [x, y, rows]);
+  const { data, rows: drawn } = useMemo(() => points(x, y, rows), [x, y, rows]);
+  const latest = useRef<Points>({ run, trials, rows: drawn });
+  latest.current = { run, trials, rows: drawn };
   const isLog = isLogAxis(run, x, log);
   const isLogY = isLogAxis(run, y, log);
   const { texts } = x;
@@ -62,6 +70,7 @@ function ScatterPanel({ run, trials, rows, name, log }: PanelProps) {
             { ...axis(), ...(isLogY ? logAxis : {}), size: 56 },
           ],
           series: [{}, pointSeries(run.metric ?? "value", color("accent"), data[0].length > 500 ? 3 : 5)],
+          plugins: [pointPlugin(() => latest.current)],
         })}
       />
     </figure>
