@@ -93,6 +93,29 @@ def test_words_comparisons_and_best_tenth_filter_trials(page: Page, lattice: Non
     expect(page.get_by_text("No trial is selected by the filter.")).to_be_visible()
 
 
+def test_a_filter_names_columns_that_do_not_exist(page: Page, lattice: None) -> None:
+    open_run(page, "trials")
+    page.get_by_label("Filter trials").fill("loss<0.1")
+    expect(page.get_by_text("no column 'loss'")).to_be_visible()
+    expect(status(page)).to_have_text("0 of 120 trials")
+    page.get_by_label("Filter trials").fill("acc>0.1 x=3 tag=none")
+    expect(status(page)).to_have_text("0 of 120 trials")
+    expect(page.get_by_text("no column")).to_have_count(0)
+
+
+def test_a_number_in_the_filter_matches_cells_that_equal_it(yard: Yard, page: Page) -> None:
+    yard.run("run", "--grid", "units=[64,640,0.1234567]", "--max", "acc", "--", "sh", "-c", "echo acc={units}")
+    open_run(page, "trials", sort="number")
+    page.get_by_label("Filter trials").fill("64")
+    expect(status(page)).to_have_text("1 of 3 trials")
+    assert column(page, "units") == ["64"]
+    page.get_by_label("Filter trials").fill("0.123457")  # as the cell shows it
+    expect(status(page)).to_have_text("1 of 3 trials")
+    page.get_by_label("Filter trials").fill("6.4e2")
+    expect(status(page)).to_have_text("1 of 3 trials")
+    assert column(page, "units") == ["640"]
+
+
 def test_columns_that_are_chosen_stay_chosen(page: Page, lattice: None) -> None:
     open_run(page, "trials")
     page.get_by_text("Columns", exact=True).click()

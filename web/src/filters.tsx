@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The controls of a selection of trials.
+import { useMemo } from "preact/hooks";
 import { setParams } from "./address";
 import type { Run } from "./api";
 import { count, metric, unitOf, units } from "./format";
-import { type Brush, type Selection, setBrush, writeBrushes } from "./selection";
+import { type Brush, type Selection, setBrush, unknownNames, writeBrushes } from "./selection";
 import type { Trials } from "./trials";
 
 function brushText(brush: Brush): string {
@@ -19,6 +20,7 @@ interface Props {
 
 export function Filters({ run, trials, selection, shown }: Props) {
   const { filter, best, brushes } = selection;
+  const unknown = useMemo(() => unknownNames(trials, run, filter), [trials, run.metric, filter]);
   return (
     <div class="bar filters">
       <input
@@ -28,6 +30,7 @@ export function Filters({ run, trials, selection, shown }: Props) {
         value={filter}
         onInput={(e) => setParams({ filter: e.currentTarget.value || null })}
       />
+      {unknown.length > 0 && <span class="bad">no column {unknown.map((name) => `'${name}'`).join(", ")}</span>}
       {run.metric && (
         <button aria-pressed={best === 10} onClick={() => setParams({ best: best === 10 ? null : "10" })}>
           Best 10%

@@ -86,24 +86,28 @@ function bestTest(trials: Trials, run: Run, percent: number): Test {
   return (i) => numbers[i]! <= most;
 }
 
-/** "lr<0.01", "act=relu", "tag=odd", or a word that is somewhere in the row. */
+const COMPARISON = /^(.+?)(<=|>=|<|>|=)(.+)$/;
+
+/** The column that a comparison names; null: there is none. */
+function keyOf(trials: Trials, run: Run, name: string): string | null {
+  if (["number", "state", "value", "time"].includes(name)) return name;
+  if (name === run.metric) return "value";
+  return trials.paramNames.includes(name) ? `p:${name}` : null;
+}
+
+/** "lr<0.01", "act=relu", "tag=odd", a number, or a word that is somewhere in the row. */
 function wordTest(trials: Trials, run: Run, word: string): Test {
-  const found = /^(.+?)(<=|>=|<|>|=)(.+)$/.exec(word);
-  const name = found?.[1] ?? "";
-  if (found?.[2] === "=" && name === "tag" && !trials.paramNames.includes(name)) {
+  const found = COMPARISON.exec(word);
+  const key = found && keyOf(trials, run, found[1]!);
+  if (!key && found?.[1] === "tag" && found[2] === "=") {
     const tag = found[3]!.toLowerCase();
     return (i) => trials.label(i).tags.some((t) => t.toLowerCase() === tag);
   }
-  const key = ["number", "state", "value", "time"].includes(name)
-    ? name
-    : name === run.metric
-      ? "value"
-      : trials.paramNames.includes(name)
-        ? `p:${name}`
-        : null;
   if (!found || !key) {
     const lower = word.toLowerCase();
-    return (i) => trials.wordsOf(i).includes(lower);
+    const x = Number(word);
+    if (Number.isNaN(x)) return (i) => trials.wordsOf(i).includes(lower);
+    return (i) => trials.wordsOf(i).includes(lower) || trials.hasNumber(i, x);
   }
   const { numbers, texts } = trials.column(key, run);
   const [, , operator, text] = found;
@@ -123,12 +127,26 @@ function wordTest(trials: Trials, run: Run, word: string): Test {
   }
 }
 
+const wordsIn = (filter: string) => filter.split(/\s+/).filter(Boolean);
+
+/** Names in the filter that are not columns, of comparisons that no row contains as text. */
+export function unknownNames(trials: Trials, run: Run, filter: string): string[] {
+  const unknown = wordsIn(filter).filter((word) => {
+    const name = COMPARISON.exec(word)?.[1];
+    if (name === undefined || name === "tag" || keyOf(trials, run, name)) return false;
+    const test = wordTest(trials, run, word);
+    for (let i = 0; i < trials.count; i++) if (test(i)) return false;
+    return trials.count > 0;
+  });
+  return [...new Set(unknown.map((word) => COMPARISON.exec(word)![1]!))];
+}
+
 /** The indexes of the selected trials, in the order of `trials`. */
 export function selectRows(trials: Trials, run: Run, selection: Selection): Uint32Array {
   const tests: Test[] = [];
   for (const [key, brush] of selection.brushes) tests.push(brushTest(trials.column(key, run), brush));
   if (selection.best < 100) tests.push(bestTest(trials, run, selection.best));
-  for (const word of selection.filter.split(/\s+/).filter(Boolean)) tests.push(wordTest(trials, run, word));
+  for (const word of wordsIn(selection.filter)) tests.push(wordTest(trials, run, word));
   const rows = new Uint32Array(trials.count);
   let n = 0;
   for (let i = 0; i < trials.count; i++) if (tests.every((test) => test(i))) rows[n++] = i;

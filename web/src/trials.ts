@@ -189,6 +189,19 @@ export class Trials {
     });
     return this.words[i]!;
   }
+
+  /** Whether the value or a hyperparameter is this number, or is shown as it. */
+  hasNumber(i: number, x: number): boolean {
+    if (isSame(this.rows.value[i], x)) return true;
+    for (const cells of this.rows.params.values()) if (isSame(cells[i], x)) return true;
+    return false;
+  }
+}
+
+/** Up to the six digits that are shown; rounding is costly, so most cells are excluded before it. */
+function isSame(cell: unknown, x: number): boolean {
+  if (cell === x) return true;
+  return typeof cell === "number" && Math.abs(cell - x) <= Math.abs(x) * 1e-5 && metric(cell) === metric(x);
 }
 
 /** The text of a cell. */
