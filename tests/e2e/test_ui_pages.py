@@ -64,6 +64,23 @@ def test_a_trial_shows_its_curves_attempts_and_live_output(yard: Yard, page: Pag
     expect(page.get_by_role("row", name="1 ● done local")).to_be_visible()
 
 
+def test_a_failed_trial_opens_with_its_error_messages(yard: Yard, page: Page) -> None:
+    yard.run("run", "--retries", "1", "--grid", "x=1..2", "--max", "acc", "--", "sh", "-c",
+             "echo acc={x}; echo warning >&2; [ {x} = 1 ] || { echo no such layer >&2; exit 3; }", rc=None)
+    origin = page.url.rstrip("/")
+    page.goto(f"{origin}/runs/1/trials/1")
+    expect(page.get_by_label("stdout of trial 1")).to_have_text("acc=1")
+    expect(page.get_by_text("of the last attempt")).to_have_count(0)  # it is the only one
+    page.goto(f"{origin}/runs/1/trials/2")
+    expect(page.get_by_label("stderr of trial 2")).to_have_text("warning\nno such layer")
+    expect(page.get_by_text("of the last attempt; that of earlier ones is in the files stdout.1, stderr.1")).to_be_visible()
+    expect(page.get_by_role("button", name="stderr.1", exact=True)).to_be_visible()
+    page.get_by_label("Stream").select_option("stdout")
+    expect(page.get_by_label("stdout of trial 2")).to_have_text("acc=2")
+    page.reload()  # the choice is in the address
+    expect(page.get_by_label("stdout of trial 2")).to_have_text("acc=2")
+
+
 def test_the_line_of_a_trial_runs_it_again_with_its_seed(yard: Yard, page: Page) -> None:
     yard.run("run", "--seed", 40, "--grid", "x=1..3", "--max", "seed", "--", "sh", "-c", "echo seed=$HOPYARD_SEED x={x}")
     page.goto(page.url + "runs/1/trials/2")

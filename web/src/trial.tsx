@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One trial: its hyperparameters, reported values, attempts and output.
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { setParams, to, useAddress } from "./address";
 import { type Attempt, getRun, getTrial, type Label, type Run, type TrialDetails } from "./api";
 import { CurveChart } from "./chart";
@@ -128,17 +128,22 @@ const nameOf = (run: Run, trial: TrialDetails) =>
 
 type Stream = "stdout" | "stderr";
 
+/** The stream that is shown unless the address has one: stderr if it may say why the trial failed. */
+const usualStream = (trial?: TrialDetails): Stream => (trial?.state === "failed" && trial.output.stderr > 0 ? "stderr" : "stdout");
+
 export function Trial({ run, id }: { run: string; id: string }) {
   const { params } = useAddress();
   const { value: trial, error } = useLive(`trial ${run} ${id}`, () => getTrial(run, id));
   const { value: row } = useLive(`run ${run}`, () => getRun(run));
-  const stream: Stream = params.get("stream") === "stderr" ? "stderr" : "stdout";
+  const usual = useMemo(() => usualStream(trial), [run, id, !trial]); // a trial that fails while it is shown stays as it is
+  const asked = params.get("stream");
+  const stream: Stream = asked === "stdout" || asked === "stderr" ? asked : usual;
   const [errorOffset, setErrorOffset] = useState<number | null>(null); // where the log of the other stream was opened
   const other = stream === "stdout" ? "stderr" : "stdout";
   const label = row?.trial_labels?.[id] ?? { tags: [], note: null };
   const open = (chosen: string, offset: number | null) => {
     setErrorOffset(offset);
-    setParams({ stream: chosen === "stderr" ? "stderr" : null });
+    setParams({ stream: chosen === usual ? null : chosen });
   };
   return (
     <main>
@@ -173,6 +178,9 @@ export function Trial({ run, id }: { run: string; id: string }) {
                 <option value="stderr">stderr ({size(trial.output.stderr)})</option>
               </select>
             </label>
+            {trial.attempts.length > 1 && (
+              <span class="dim">of the last attempt; that of earlier ones is in the files stdout.1, stderr.1 … below</span>
+            )}
           </header>
           <Log
             key={stream}
