@@ -147,7 +147,7 @@ def test_each_kind_of_file_is_previewed(yard: Yard, page: Page) -> None:
     expect(pane.get_by_role("img", name="plot.png")).to_be_visible()
     pane.press("Escape")
     expect(pane).to_have_count(0)
-    assert page.title() == "hopyard" and "open=" not in page.url
+    assert page.title() == "Files – hopyard" and "open=" not in page.url
 
 
 def test_files_are_moved_deleted_downloaded_and_their_path_is_copied(yard: Yard, page: Page) -> None:

@@ -319,6 +319,21 @@ def test_an_output_of_1_gb_is_searched_and_never_loaded_whole(yard: Yard, page: 
     assert page.evaluate("performance.memory.usedJSHeapSize") < 64 << 20
 
 
+def test_each_page_has_a_title(yard: Yard, page: Page) -> None:
+    yard.run("run", "--name", "digits", "--grid", "x=1..3", "--", "true")
+    yard.run("train", "-np", "2", "--", "true")
+    (yard.project / "data").mkdir()
+    origin = page.url.rstrip("/")
+    titles = {"": "Runs", "runs/1": "Run 1 digits", "runs/2": "Run 2", "runs/1/trials/3": "Trial 3 of run 1",
+              "runs/2/trials/1": "Rank 0 of run 2", "compare?runs=1": "Compare runs", "cluster": "Cluster", "files": "Files",
+              "files/data": "Files / data", "shares": "Shares", "models": "Models", "tensorboard": "TensorBoard", "jupyter": "Jupyter"}
+    for path, title in titles.items():
+        page.goto(f"{origin}/{path}")
+        expect(page).to_have_title(f"{title} – hopyard")
+    page.get_by_role("link", name="Files").click()  # without loading the page again
+    expect(page).to_have_title("Files – hopyard")
+
+
 def test_the_projects_of_a_user_are_in_one_page(yard: Yard, page: Page, tmp_path: Path) -> None:
     other = tmp_path / "weather"
     other.mkdir()
@@ -341,7 +356,7 @@ def test_text_of_users_never_becomes_html(yard: Yard, page: Page) -> None:
     page.get_by_role("link", name=hostile).click()
     expect(page.get_by_role("heading", name=hostile)).to_be_visible()
     expect(page.get_by_role("cell", name=hostile)).to_be_visible()
-    assert page.title() == "hopyard" and page.locator("main img").count() == 0
+    assert page.title() == f"Run 1 {hostile} – hopyard" and page.locator("main img").count() == 0
 
 
 def test_a_browser_that_is_not_logged_in_is_told_how(yard: Yard, browser: Browser) -> None:

@@ -6,7 +6,7 @@ import { inProject } from "./address";
 import { getProjects, type Project } from "./api";
 import { count, size } from "./format";
 import { useLive } from "./live";
-import { Failure, Scroll } from "./parts";
+import { Failure, Scroll, useTitle } from "./parts";
 import "./activity.css";
 
 const POLL_MS = 2000;
@@ -194,6 +194,7 @@ function RunAgents({ run, projects }: { run: ClusterRun; projects: Project[] }) 
 }
 
 export function Cluster() {
+  useTitle("Cluster");
   const { value, error } = usePolled();
   const projects = useLive("projects", getProjects).value?.projects ?? [];
   return (

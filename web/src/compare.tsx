@@ -10,7 +10,7 @@ import { seriesColor } from "./colors";
 import { command, count, duration, metric, unitName, value as valueText } from "./format";
 import { bestSoFar, OverChoice } from "./history";
 import { type Live, needsLogin, useLive } from "./live";
-import { Failure, Scroll, State } from "./parts";
+import { Failure, Scroll, State, useTitle } from "./parts";
 import { isToggled, toggled } from "./scale";
 import { paceTrials, Trials, update } from "./trials";
 
@@ -223,6 +223,7 @@ function LeftOut({ ids }: { ids: string[] }) {
 }
 
 export function Compare() {
+  useTitle("Compare runs");
   const { params } = useAddress();
   const asked = [...new Set((params.get("runs") ?? "").split(",").filter(Boolean))];
   const ids = asked.slice(0, RUNS);

@@ -7,7 +7,7 @@ import { Refused } from "./api";
 import { type Directory, encodePath, type Entry, type FileApi, join, makeFolder, moveFile, projectFiles, removeFile, trialFiles } from "./file_api";
 import "./files.css";
 import { age, count, size } from "./format";
-import { Copy, Fact, Failure, Scroll, useNow } from "./parts";
+import { Copy, Fact, Failure, Scroll, useNow, useTitle } from "./parts";
 import { Preview } from "./preview";
 import { addUploads, dismiss, pause, resume, type Upload, useUploads } from "./upload";
 
@@ -469,6 +469,7 @@ function Browser({ api, names, version, href, canChange, onChange, children }: B
 }
 
 export function Files({ names }: { names: string[] }) {
+  useTitle(["Files", ...names].join(" / "));
   const { uploads, completed } = useUploads();
   const [changes, setChanges] = useState(0);
   const directory = encodePath(names);

@@ -6,7 +6,7 @@ import { request } from "./api";
 import { AppFrame, AppLinks, type AppRow, endApp, getApp, getApps, useApp } from "./apps";
 import { command } from "./format";
 import "./jupyter.css";
-import { Failure, State } from "./parts";
+import { Failure, State, useTitle } from "./parts";
 
 type Mode = "experiments" | "tfonspark" | "allreduce";
 
@@ -363,6 +363,7 @@ function Lab({ id }: { id: number }) {
 
 /** /jupyter, /jupyter?app=7 */
 export function Jupyter() {
+  useTitle("Jupyter");
   const { params } = useAddress();
   const id = params.get("app") ?? "";
   if (/^[0-9]{1,15}$/.test(id)) return <Lab key={id} id={Number(id)} />;

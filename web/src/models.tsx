@@ -5,7 +5,7 @@ import { encodePath, getModels, type ModelVersion, projectFiles } from "./file_a
 import "./files.css";
 import { age, count, metric, size } from "./format";
 import { useLive } from "./live";
-import { Failure, Scroll, useNow } from "./parts";
+import { Failure, Scroll, useNow, useTitle } from "./parts";
 
 function Origin({ version: v }: { version: ModelVersion }) {
   if (v.run === null) return null;
@@ -79,6 +79,7 @@ function Versions({ name, versions, now }: { name: string; versions: ModelVersio
 }
 
 export function Models() {
+  useTitle("Models");
   const now = useNow();
   const { value, error } = useLive("models", getModels);
   return (

@@ -16,6 +16,13 @@ export function useNow(): number {
   return now;
 }
 
+/** The title of the window: "Run 7 – hopyard". */
+export function useTitle(title: string): void {
+  useEffect(() => {
+    document.title = `${title} – hopyard`;
+  }, [title]);
+}
+
 export function State({ state }: { state: string }) {
   return <span class={`state ${state}`}>{state}</span>;
 }

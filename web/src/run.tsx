@@ -15,7 +15,7 @@ import { Importance } from "./importance";
 import { Tags } from "./labels";
 import { useLive } from "./live";
 import { Parallel } from "./parallel";
-import { Fact, Failure, Progress, State, useNow } from "./parts";
+import { Fact, Failure, Progress, State, useNow, useTitle } from "./parts";
 import "./run.css";
 import { RunActions } from "./run_actions";
 import { Scatter } from "./scatter";
@@ -229,6 +229,7 @@ export function Run({ id }: { id: string }) {
   const run = useLive(`run ${id}`, () => getRun(id));
   const trials = useTrials(id);
   const r = run.value;
+  useTitle(`Run ${r?.run ?? id}${r?.name ? ` ${r.name}` : ""}`);
   const labels = JSON.stringify(r?.trial_labels ?? {}); // the run is read at every change, its labels change rarely
   const labeled = useMemo(() => trials.value?.labeled(JSON.parse(labels)), [trials.value, labels]);
   return (

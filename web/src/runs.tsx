@@ -7,7 +7,7 @@ import { age, command, count, duration, metric } from "./format";
 import { Tags } from "./labels";
 import { useLive } from "./live";
 import { NotificationSwitch } from "./notifications";
-import { Failure, Progress, Scroll, State, useNow } from "./parts";
+import { Failure, Progress, Scroll, State, useNow, useTitle } from "./parts";
 import { RunActions } from "./run_actions";
 import { StartRun } from "./start";
 
@@ -134,6 +134,7 @@ function Chosen({ runs }: { runs: Run[] }) {
 }
 
 export function Runs() {
+  useTitle("Runs");
   const { params } = useAddress();
   const now = useNow();
   const { value, error } = useLive("runs", getRuns);

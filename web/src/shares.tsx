@@ -6,7 +6,7 @@ import { setParams, to, useAddress } from "./address";
 import { request } from "./api";
 import { encodePath } from "./file_api";
 import { age } from "./format";
-import { Copy, Failure, Scroll, useNow } from "./parts";
+import { Copy, Failure, Scroll, useNow, useTitle } from "./parts";
 import "./shares.css";
 
 interface Given {
@@ -275,6 +275,7 @@ function ReceivedRow({ share, onChange }: { share: Received; onChange: () => voi
 // ---- the view ----------------------------------------------------------------------------------------------------------
 
 export function Shares() {
+  useTitle("Shares");
   const [version, setVersion] = useState(0);
   const { value, error } = useShares(version);
   const now = useNow();

@@ -6,7 +6,7 @@ import { setParams, useAddress } from "./address";
 import { AppFrame, AppLinks, type AppRow, useApp } from "./apps";
 import { age, command, count, metric } from "./format";
 import { useLive } from "./live";
-import { Failure, Scroll, State, useNow } from "./parts";
+import { Failure, Scroll, State, useNow, useTitle } from "./parts";
 
 const RUNS_MAX = 20; // as the server allows
 
@@ -105,6 +105,7 @@ function Board({ runs }: { runs: string }) {
 
 /** /tensorboard?runs=3,5 */
 export function TensorBoard() {
+  useTitle("TensorBoard");
   const { params } = useAddress();
   const runs = params.get("runs") ?? "";
   const isValid = /^[0-9]+(,[0-9]+)*$/.test(runs);

@@ -5,11 +5,11 @@ import { setParams, to, useAddress } from "./address";
 import { type Attempt, getRun, getTrial, type Label, type Run, type TrialDetails } from "./api";
 import { CurveChart } from "./chart";
 import { TrialFiles } from "./files";
-import { command, duration, metric, size, unitName, value } from "./format";
+import { capital, command, duration, metric, size, unitName, value } from "./format";
 import { EditTrial, Tags } from "./labels";
 import { useLive } from "./live";
 import { Log } from "./log";
-import { Copy, Fact, Failure, Scroll, State } from "./parts";
+import { Copy, Fact, Failure, Scroll, State, useTitle } from "./parts";
 import { Usage } from "./usage";
 
 function Attempts({ attempts }: { attempts: Attempt[] }) {
@@ -135,6 +135,7 @@ export function Trial({ run, id }: { run: string; id: string }) {
   const { params } = useAddress();
   const { value: trial, error } = useLive(`trial ${run} ${id}`, () => getTrial(run, id));
   const { value: row } = useLive(`run ${run}`, () => getRun(run));
+  useTitle(`${trial && row ? capital(nameOf(row, trial)) : `Trial ${id}`} of run ${run}`);
   const usual = useMemo(() => usualStream(trial), [run, id, !trial]); // a trial that fails while it is shown stays as it is
   const asked = params.get("stream");
   const stream: Stream = asked === "stdout" || asked === "stderr" ? asked : usual;
