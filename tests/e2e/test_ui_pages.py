@@ -182,6 +182,39 @@ def test_a_run_is_started_by_the_form(yard: Yard, page: Page) -> None:
     assert sorted(t["value"] for t in yard.trials()) == [0.1, 0.2, 0.3, 0.4]
 
 
+def test_the_form_requires_a_metric_unless_there_is_none(yard: Yard, page: Page) -> None:
+    page.get_by_role("button", name="Start a run…").click()
+    form = page.get_by_role("dialog", name="Start a run")
+    form.get_by_label("Program").fill("true")
+    form.get_by_label("Search").select_option("single")
+    form.get_by_role("button", name="Start", exact=True).click()
+    assert form.get_by_label("Metric").evaluate("input => input.validity.valueMissing")
+    expect(form.get_by_label("Metric")).to_be_focused()
+    form.get_by_label("Goal").select_option("none")
+    form.get_by_role("button", name="Start", exact=True).click()
+    expect(page.get_by_role("heading", name="Run 1")).to_be_visible()
+    assert [r["metric"] for r in yard.rows("SELECT metric FROM runs")] == [None]
+
+
+def test_the_list_shows_what_failed_and_no_values_that_do_not_exist(yard: Yard, page: Page) -> None:
+    yard.run("run", "--name", "half", "--grid", "x=1..4", "--", "sh", "-c", "[ {x} -gt 1 ]", rc=None)
+    yard.run("run", "--name", "alone", "--max", "acc", "--", "false", rc=None)
+    expect(page.get_by_role("row", name="alone")).to_contain_text("failed")
+    heads = page.locator(".scroll thead th").all_inner_texts()
+    half = page.get_by_role("row", name="half").get_by_role("cell")
+    expect(page.get_by_role("row", name="alone").get_by_role("cell").nth(heads.index("Best"))).to_have_text("")
+    expect(half.nth(heads.index("Kind"))).to_have_text("grid")
+    expect(page.get_by_role("row", name="alone").get_by_role("cell").nth(heads.index("Kind"))).to_have_text("single")
+    bar = half.get_by_role("progressbar")
+    expect(bar).to_have_attribute("aria-valuenow", "4")
+    widths = bar.evaluate("bar => [...bar.children].map((part) => [part.className, part.offsetWidth / bar.offsetWidth])")
+    assert [name for name, _ in widths] == ["done", "failed"] and 0.2 < widths[1][1] < 0.3  # one of four
+    expect(bar.locator(".failed")).to_have_css("background-color", "rgb(179, 38, 30)")
+    shoot(page, "runs-failed")
+    page.get_by_label("Filter runs").fill("single")
+    expect(page.locator(".scroll tbody tr")).to_have_count(1)
+
+
 def notebook(*cells: str) -> str:
     """The text of a notebook for Python."""
     code = [{"cell_type": "code", "id": f"c{n}", "metadata": {}, "outputs": [], "execution_count": None, "source": source}

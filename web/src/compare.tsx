@@ -7,7 +7,7 @@ import { setParams, to, useAddress } from "./address";
 import { getRun, Refused, type Run } from "./api";
 import { arePositive, axis, LogChoice, logAxis, logScale, Plot, useScheme } from "./chart";
 import { seriesColor } from "./colors";
-import { command, count, duration, metric, unitName, value as valueText } from "./format";
+import { command, count, duration, kindOf, metric, unitName, value as valueText } from "./format";
 import { bestSoFar, OverChoice } from "./history";
 import { type Live, needsLogin, useLive } from "./live";
 import { Failure, Scroll, State, useTitle } from "./parts";
@@ -116,7 +116,7 @@ function facts(all: Compared[]): [string, string[]][] {
   return [
     ["Command", each(({ run }) => command(run.command))],
     ["Metric", each(({ run }) => (run.metric ? `${run.maximize ? "max" : "min"} ${run.metric}` : ""))],
-    ["Kind", each(({ run }) => run.kind ?? "")],
+    ["Kind", each(({ run }) => kindOf(run))],
     ["Population", each(({ run }) => String(run.search?.population || ""))],
     ...dims.map((name): [string, string[]] => [`Space of ${name}`, each(({ run }) => spaceText(run, name))]),
     ...params.map((name): [string, string[]] => [`Best ${name}`, each((c) => best(c, name))]),

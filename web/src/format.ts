@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers and times as people read them.
+import type { Run } from "./api";
 
 export function count(n: number): string {
   return n.toLocaleString("en-US");
@@ -14,6 +15,9 @@ export const unitOf = (run: Kind) => (run.kind === "cluster" ? "node" : run.rank
 
 /** Ranks and nodes count from 0, as in the terminal. */
 export const unitNumber = (run: Kind, number: number) => (run.ranks ? number - 1 : number);
+
+/** How hyperparameters are chosen; a grid of one trial has no choice. */
+export const kindOf = (run: Pick<Run, "kind" | "total">) => (run.kind === "grid" && run.total === 1 ? "single" : (run.kind ?? ""));
 
 /** "trial 7", "rank 0" */
 export const unitName = (run: Kind, number: number) => `${unitOf(run)} ${unitNumber(run, number)}`;

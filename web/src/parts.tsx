@@ -27,13 +27,29 @@ export function State({ state }: { state: string }) {
   return <span class={`state ${state}`}>{state}</span>;
 }
 
+interface BarProps {
+  run: Run;
+  over: number;
+  total: number;
+}
+
+function ProgressBar({ run, over, total }: BarProps) {
+  return (
+    <span class="track" role="progressbar" aria-label="Trials that are over" aria-valuemin={0} aria-valuemax={total} aria-valuenow={over}>
+      {(["done", "failed", "stopped"] as const).map(
+        (state) => run[state] > 0 && <span key={state} class={state} style={{ width: `${(100 * run[state]) / Math.max(total, 1)}%` }} />,
+      )}
+    </span>
+  );
+}
+
 export function Progress({ run }: { run: Run }) {
   const over = run.done + run.failed + run.stopped;
   const total = run.ranks ?? run.total;
   const text = total === null ? count(over) : `${count(over)} / ${count(total)}`;
   return (
     <span class="progress">
-      {total !== null && <progress value={over} max={Math.max(total, 1)} aria-label="Trials that are over" />}
+      {total !== null && <ProgressBar run={run} over={over} total={total} />}
       {text}
       {run.failed > 0 && <span class="bad"> {count(run.failed)} failed</span>}
     </span>

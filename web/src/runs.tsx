@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { setParams, to, useAddress } from "./address";
 import { getRuns, type Run } from "./api";
-import { age, command, count, duration, metric } from "./format";
+import { age, command, count, duration, kindOf, metric } from "./format";
 import { Tags } from "./labels";
 import { useLive } from "./live";
 import { NotificationSwitch } from "./notifications";
@@ -24,7 +24,7 @@ const COLUMNS: Column[] = [
   { key: "state", title: "State", sort: (r) => r.state },
   { key: "progress", title: "Trials", sort: (r) => r.done },
   { key: "best", title: "Best", sort: (r) => r.best_value ?? -Infinity },
-  { key: "kind", title: "Kind", sort: (r) => r.kind ?? "" },
+  { key: "kind", title: "Kind", sort: kindOf },
   { key: "engine", title: "Engine", sort: (r) => r.engine ?? "" },
   { key: "created", title: "Started", sort: (r) => r.created },
   { key: "time", title: "Time", sort: elapsed, right: true },
@@ -37,7 +37,7 @@ function elapsed(r: Run): number {
 
 /** Every word of the filter is somewhere in the row. */
 function matches(r: Run, filter: string): boolean {
-  const text = [r.run, r.name, r.state, r.metric, r.git, r.kind, r.engine, r.note, ...r.tags, command(r.command)]
+  const text = [r.run, r.name, r.state, r.metric, r.git, kindOf(r), r.engine, r.note, ...r.tags, command(r.command)]
     .join(" ")
     .toLowerCase();
   return filter
@@ -87,8 +87,8 @@ function Row({ r, now, isChosen, choose }: RowProps) {
       <td>
         <Progress run={r} />
       </td>
-      <td>{r.best_trial ? `${r.metric}=${metric(r.best_value)}` : (r.metric ?? "")}</td>
-      <td>{r.kind}</td>
+      <td>{r.best_trial ? `${r.metric}=${metric(r.best_value)}` : ""}</td>
+      <td>{kindOf(r)}</td>
       <td>{r.engine}</td>
       <td title={r.created}>{age(r.created, now)}</td>
       <td class="right">{duration((r.ended ? Date.parse(r.ended) : now) - Date.parse(r.created))}</td>

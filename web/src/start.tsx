@@ -167,7 +167,7 @@ function Search({ form, set }: { form: Form; set: (change: Partial<Form>) => voi
           <option value="none">no metric</option>
         </select>
         {form.goal !== "none" && (
-          <input aria-label="Metric" placeholder="accuracy" value={form.metric} onInput={(e) => set({ metric: e.currentTarget.value })} />
+          <input aria-label="Metric" required placeholder="accuracy" value={form.metric} onInput={(e) => set({ metric: e.currentTarget.value })} />
         )}
       </div>
     </>
