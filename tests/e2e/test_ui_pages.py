@@ -367,6 +367,19 @@ def test_each_page_has_a_title(yard: Yard, page: Page) -> None:
     expect(page).to_have_title("Files – hopyard")
 
 
+def test_an_address_of_no_page_leads_to_the_runs(yard: Yard, page: Page) -> None:
+    yard.run("run", "--name", "digits", "--", "true")
+    origin = page.url.rstrip("/")
+    for path in ("nonsense", "runs/1/nonsense", "models/7"):
+        page.goto(f"{origin}/{path}")
+        expect(page.get_by_text("There is no such page.")).to_be_visible()
+        expect(page.get_by_role("link", name="digits")).to_have_count(0)
+    page.get_by_role("link", name="All runs").click()
+    expect(page.get_by_role("link", name="digits")).to_be_visible()
+    page.goto(f"{origin}/runs")
+    expect(page.get_by_role("link", name="digits")).to_be_visible()
+
+
 def test_the_projects_of_a_user_are_in_one_page(yard: Yard, page: Page, tmp_path: Path) -> None:
     other = tmp_path / "weather"
     other.mkdir()

@@ -10,6 +10,7 @@ import { Jupyter } from "./jupyter";
 import { useConnection, useLive } from "./live";
 import { Models } from "./models";
 import { Notifications } from "./notifications";
+import { useTitle } from "./parts";
 import { Run } from "./run";
 import { Runs } from "./runs";
 import { Shares } from "./shares";
@@ -17,18 +18,33 @@ import "./style.css";
 import { TensorBoard } from "./tensorboard";
 import { Trial } from "./trial";
 
+function NotFound() {
+  useTitle("No such page");
+  return (
+    <main>
+      <h1>There is no such page.</h1>
+      <p>
+        <a href={to("")}>All runs</a>
+      </p>
+    </main>
+  );
+}
+
 function Page() {
   const { path } = useAddress();
-  if (path[0] === "runs" && path[1] && path[2] === "trials" && path[3]) return <Trial run={path[1]} id={path[3]} />;
-  if (path[0] === "runs" && path[1]) return <Run id={path[1]} />;
-  if (path[0] === "cluster") return <Cluster />;
-  if (path[0] === "compare") return <Compare />;
-  if (path[0] === "files") return <Files names={path.slice(1)} />;
-  if (path[0] === "shares") return <Shares />;
-  if (path[0] === "models") return <Models />;
-  if (path[0] === "tensorboard") return <TensorBoard />;
-  if (path[0] === "jupyter") return <Jupyter />;
-  return <Runs />;
+  const [view = "runs", id, part, trial] = path;
+  if (view === "files") return <Files names={path.slice(1)} />;
+  if (view === "runs" && id && part === "trials" && trial && path.length === 4) return <Trial run={id} id={trial} />;
+  if (view === "runs" && id && path.length === 2) return <Run id={id} />;
+  if (path.length > 1) return <NotFound />;
+  if (view === "runs") return <Runs />;
+  if (view === "cluster") return <Cluster />;
+  if (view === "compare") return <Compare />;
+  if (view === "shares") return <Shares />;
+  if (view === "models") return <Models />;
+  if (view === "tensorboard") return <TensorBoard />;
+  if (view === "jupyter") return <Jupyter />;
+  return <NotFound />;
 }
 
 /** What the navigation shows: the first part of a view's path, and its title. */
