@@ -388,6 +388,19 @@ def test_the_overview_shows_the_best_so_far_and_what_matters(page: Page, lattice
     shoot(page, "run-overview")
 
 
+def test_the_logs_of_a_run_are_copied_and_opened(yard: Yard, page: Page) -> None:
+    yard.run("run", "--grid", "x=1..2", "--max", "acc", "--", "sh", "-c", "echo acc={x}")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    open_run(page)
+    logs = page.locator("dd", has_text=str(yard.logdir()))
+    logs.get_by_role("button", name="Copy").click()
+    expect(logs.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == str(yard.logdir())
+    logs.get_by_role("link", name="Files").click()
+    expect(page.get_by_role("link", name="x=2")).to_be_visible()
+    assert page.url.endswith(f"/files/{yard.logdir().relative_to(yard.project)}")
+
+
 def test_an_evolution_has_its_generations(yard: Yard, page: Page) -> None:
     yard.run("run", "--evolve", "--population", "5", "--generations", "4", "--space", "x=0..1.0", "--min", "loss", "--", "sh", "-c",
              "echo loss={x}")

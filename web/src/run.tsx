@@ -3,10 +3,11 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { setParams, to, useAddress } from "./address";
-import { getRun, type Run as RunRow } from "./api";
+import { getProjects, getRun, type Run as RunRow } from "./api";
 import { Contour } from "./contour";
 import { Curves } from "./curves";
 import { Difference } from "./difference";
+import { encodePath } from "./file_api";
 import { Filters } from "./filters";
 import { capital, command, count, duration, metric, unitName, unitOf } from "./format";
 import { Generations } from "./generations";
@@ -15,7 +16,7 @@ import { Importance } from "./importance";
 import { Tags } from "./labels";
 import { useLive } from "./live";
 import { Parallel } from "./parallel";
-import { Fact, Failure, Progress, State, useNow, useTitle } from "./parts";
+import { Copy, Fact, Failure, Progress, State, useNow, useTitle } from "./parts";
 import "./run.css";
 import { RunActions } from "./run_actions";
 import { Scatter } from "./scatter";
@@ -34,6 +35,20 @@ function NoticeList({ notes }: { notes: NonNullable<RunRow["notes"]> }) {
         <li key={n.seq}>{n.text}</li>
       ))}
     </ul>
+  );
+}
+
+/** Where the trials write; with a link if that is in the project. */
+function LogsPath({ path }: { path: string }) {
+  const { project } = useAddress();
+  const { value } = useLive("projects", getProjects);
+  const root = value?.projects.find((p) => (p.is_own ? project === null : p.id === project))?.path;
+  const names = root && path.startsWith(`${root}/`) ? path.slice(root.length + 1).split("/") : null;
+  return (
+    <span class="bar">
+      <Copy text={path} />
+      {names && <a href={to(`files/${encodePath(names)}`)}>Files</a>}
+    </span>
   );
 }
 
@@ -58,7 +73,7 @@ function Facts({ run }: { run: RunRow }) {
       <Fact name="Note">{run.note && <span class="note">{run.note}</span>}</Fact>
       <Fact name="Message">{run.message}</Fact>
       <Fact name="Notices">{run.notes && run.notes.length > 0 && <NoticeList notes={run.notes} />}</Fact>
-      <Fact name="Logs">{run.logdir && <code>{run.logdir}</code>}</Fact>
+      <Fact name="Logs">{run.logdir && <LogsPath path={run.logdir} />}</Fact>
       <Fact name="Commit">{run.git}</Fact>
       <Fact name="Seed">{String(run.seed)}</Fact>
       <Fact name="Versions">{versions}</Fact>
