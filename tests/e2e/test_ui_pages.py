@@ -358,8 +358,9 @@ def test_each_page_has_a_title(yard: Yard, page: Page) -> None:
     (yard.project / "data").mkdir()
     origin = page.url.rstrip("/")
     titles = {"": "Runs", "runs/1": "Run 1 digits", "runs/2": "Run 2", "runs/1/trials/3": "Trial 3 of run 1",
-              "runs/2/trials/1": "Rank 0 of run 2", "compare?runs=1": "Compare runs", "cluster": "Cluster", "files": "Files",
-              "files/data": "Files / data", "shares": "Shares", "models": "Models", "tensorboard": "TensorBoard", "jupyter": "Jupyter"}
+              "runs/2/trials/1": "Rank 0 of run 2", "compare?runs=1": "Compare runs", "cluster": "Cluster",
+              "files": "Files", "files/data": "Files / data", "shares": "Shares", "models": "Models",
+              "tensorboard": "TensorBoard", "jupyter": "Jupyter"}
     for path, title in titles.items():
         page.goto(f"{origin}/{path}")
         expect(page).to_have_title(f"{title} – hopyard")
