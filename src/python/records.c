@@ -105,7 +105,9 @@ static int read_batch(struct examples *e, struct hy_err *err)
         bytes += r.n;
         rc = parse(e, &r, err);
         if (rc < 0)
-            return hy_err_wrap(err, "the record at byte %llu", (unsigned long long)hy_records_at(e->file)), rc;
+            return hy_err_wrap(err, "%s: the record at byte %llu", PyBytes_AsString(e->url),
+                               (unsigned long long)hy_records_at(e->file)),
+                   rc;
     }
     return rc < 0 ? rc : hy_columns_fill(&e->columns);
 }

@@ -2,8 +2,10 @@
 """Functions of Horovod and TensorFlowOnSpark that need neither ranks nor nodes, and the arguments of those that do."""
 from __future__ import annotations
 
+import errno
 import io
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +58,12 @@ def test_only_tensorflow_is_an_extension() -> None:
     built = [getattr(horovod_util, f"{name}_built")() for name in ("gloo", "mpi", "nccl", "ddl", "ccl")]
     assert built == [True, False, False, False, False]
     assert horovod_util.check_installed_version("tensorflow", "1.0") is None
+
+
+def test_gpus_are_those_that_tensorflow_sees() -> None:
+    import tensorflow as tf
+
+    assert horovod_util.gpu_available("tensorflow") == bool(tf.config.list_physical_devices("GPU"))
 
 
 def test_lists_are_split_evenly() -> None:
@@ -129,7 +137,32 @@ def test_loader_that_was_not_used_closes_at_once() -> None:
     with pytest.raises(NotImplementedError):
         len(BaseDataLoader())
     with pytest.raises(NotImplementedError):
-        list(BaseDataLoader())
+        next(iter(BaseDataLoader()))
+
+
+def test_batches_are_taken_as_they_were_loaded_by_default() -> None:
+    class Plain(BaseDataLoader):
+        def _iterate(self) -> Iterator[Any]:
+            yield from ("a", "b")
+
+    assert [*iter(Plain())] == ["a", "b"]
+
+
+def test_closing_waits_for_the_batch_that_is_being_loaded() -> None:
+    """The thread may use files or connections that are closed next."""
+    loading = threading.Event()
+
+    class Slow(Loader):
+        def _iterate(self) -> Iterator[Any]:
+            yield 1
+            loading.set()
+            threading.Event().wait(0.3)
+            yield 2
+
+    loader = type("AsyncSlow", (AsyncDataLoaderMixin, Slow), {})(4, batches=[1, 2])
+    assert next(iter(loader)) == -1 and loading.wait(60)
+    loader.close_async_loader()
+    assert not loader.thread.is_alive()
 
 
 # ---- runs ------------------------------------------------------------------------------------------
@@ -243,6 +276,19 @@ def test_workers_of_a_machine_share_its_gpus(monkeypatch: pytest.MonkeyPatch) ->
         assert os.environ["CUDA_VISIBLE_DEVICES"] == gpu
     util.single_node_env(0)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_address_of_this_machine_is_a_local_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as server:
+        server.bind((util.get_ip_address(), 0))
+    monkeypatch.setattr(socket, "gethostbyname", {"this": "192.0.2.7"}.get)
+    monkeypatch.setattr(socket, "gethostname", lambda: "this")
+    monkeypatch.setattr(socket.socket, "connect", unreachable)
+    assert util.get_ip_address() == "192.0.2.7", "without a route, its name's"
+
+
+def unreachable(self: socket.socket, address: tuple[str, int]) -> None:
+    raise OSError(errno.ENETUNREACH, "Network is unreachable")
 
 
 def test_executor_id_is_kept_in_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
+from pyspark import SparkContext, cloudpickle
 from pyspark.sql import Row, SparkSession
 
 import hopyard
@@ -39,6 +40,12 @@ TYPES = {"a": "double", "b": "binary", "e": "string", "f": "array<double>", "l":
 
 def test_dfutil_is_hopyards() -> None:
     assert dfutil.__file__.startswith(hopyard.__path__[0]) and dfutil.__name__ == "tensorflowonspark.dfutil"
+
+
+def test_data_frames_are_not_sent_with_a_function_that_refers_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions are pickled with the module's variables; a DataFrame cannot be."""
+    monkeypatch.setitem(dfutil.loadedDF, threading.Lock(), "/records")
+    assert cloudpickle.loads(cloudpickle.dumps(dfutil.loadedDF)) == {}
 
 
 def test_inferred_schema_is_sorted_and_marks_binary_features() -> None:

@@ -2,6 +2,7 @@
 """horovod.spark.keras without Spark: parameters, stores, the rows of each rank, and a training with one rank."""
 
 import json
+import multiprocessing
 import os
 import random
 import warnings
@@ -148,6 +149,7 @@ def test_a_model_has_setters_and_default_output_columns():
     model = KerasModel(label_columns=["a", "b"], history={"loss": [1.0]}, run_id="r")
     assert model.getOutputCols() == ["a__output", "b__output"] and model.getHistory() == {"loss": [1.0]}
     assert model.setOutputCols(["c"]).getOutputCols() == ["c"] and model.getRunId() == "r"
+    assert model.setLabelColoumns(["d"]).getLabelColumns() == ["d"], "Horovod's spelling"
 
 
 # ---- stores -----------------------------------------------------------------------------------
@@ -158,6 +160,7 @@ def test_a_store_on_this_machine(tmp_path, monkeypatch):
     assert type(store) is FilesystemStore and store.prefix_path == f"file://{tmp_path}"
     assert store.get_train_data_path() == f"file://{tmp_path}/intermediate_train_data"
     assert store.get_val_data_path(3) == f"file://{tmp_path}/intermediate_val_data.3"
+    assert store.get_test_data_path() == f"file://{tmp_path}/intermediate_test_data"
     assert store.get_checkpoint_path("r") == store.get_run_path("r") == f"file://{tmp_path}/runs/r"
     assert store.get_logs_path("r") == f"file://{tmp_path}/runs/r/logs" and store.saving_runs()
     assert store.get_checkpoint_filename() == "checkpoint.keras"
@@ -442,6 +445,85 @@ def test_a_fit_that_fails_leaves_no_rows(tmp_path, monkeypatch, group):
     assert os.listdir(tmp_path / "store") == []
 
 
+def test_store_that_the_driver_does_not_see_is_an_error(tmp_path, monkeypatch, group):
+    class Elsewhere(Here):
+        """Ranks whose store is a directory of another machine."""
+
+        def run(self, fn, args=(), kwargs=None, env=None):
+            return [{"loss": [0.0]}]
+
+    with pytest.raises(hopyard.Error, match=f"the trained model is not in {tmp_path}/store/runs/mine/checkpoint.keras: "
+                                            "a store must be seen by the driver and all executors"):
+        fitted(keras, tmp_path, monkeypatch, backend=Elsewhere(), run_id="mine")
+    assert not list((tmp_path / "store").rglob("part-*")), "the rows are removed"
+
+
+# ---- columns and tensors ------------------------------------------------------------------------
+
+
+def tensors(tmp_path, widths, kinds=None, inputs=None, outputs=1, **given):
+    """Of a model with this input, from columns x, y and w of these widths: floats, unless `kinds` has another."""
+    image = keras.Input((2,)) if inputs is None else inputs
+    model = keras.Model(image, keras.layers.Dense(outputs)(keras.layers.Flatten()(image)))
+    estimator = KerasEstimator(store=Store.create(str(tmp_path)), model=model, feature_cols=["x"], label_cols=["y"],
+                               **given)  # fmt: skip
+    widths = {"x": 2, "y": 1, "w": 1, **widths}
+    return estimator._tensors(Stored(Part([], 0), None, {**dict.fromkeys(widths, 2), **(kinds or {})}, widths))
+
+
+def test_columns_have_the_shapes_of_the_models_tensors(tmp_path):
+    [x], [y], weight = tensors(tmp_path, {}, sample_weight_col="w")
+    assert x == Tensor("x", 2, 2, [-1, 2], "float32") and y == Tensor("y", 2, 1, [-1, 1], "float32")
+    assert weight == Tensor("w", 2, 1, [-1], "float32")
+    _, [y], weight = tensors(tmp_path, {"y": 1}, {"y": 3}, outputs=10)
+    assert y == Tensor("y", 3, 1, [-1, 1], "int64") and weight is None, "the number of a class"
+    _, [y], _ = tensors(tmp_path, {"y": 4}, outputs=4, label_shapes=[-1, 2, 2])
+    assert y.shape == [-1, 2, 2], "a single shape needs no list around it"
+    _, [y], _ = tensors(tmp_path, {"x": 5, "y": 3}, outputs=4, transformation_fn=lambda row: row)
+    assert y.shape == [-1, 3], "the function may return another width"
+
+
+def test_column_of_64_bits_warns(tmp_path):
+    """TFRecords have floats of 32 bits."""
+    with pytest.warns(UserWarning, match="feature column 'x' is stored with 32 bits, and the model's input has 64"):
+        tensors(tmp_path, {}, inputs=keras.Input((2,), dtype="float64"))
+
+
+@pytest.mark.parametrize(("given", "why"), [
+    ({"widths": {"w": 3}, "sample_weight_col": "w"}, "sample weight column 'w' has 3 values in a row instead of one"),
+    ({"widths": {"x": 3}}, "feature column 'x' has 3 values in a row, and the model's input has 2"),
+    ({"widths": {}, "kinds": {"x": 1}}, "feature column 'x' holds string, and the model's input takes float32"),
+    ({"widths": {"y": 3}}, "label column 'y' has 3 values in a row, and the model's output has 1; set label_shapes"),
+])
+def test_column_that_does_not_fit_its_tensor_is_an_error(tmp_path, given, why):
+    with pytest.raises(ValueError, match=why):
+        tensors(tmp_path, **given)
+
+
+def test_a_fit_needs_rows(capsys):
+    some, none = Part([("a", 3)], 1), Part([], 0)
+    with pytest.raises(ValueError, match="the DataFrame has no rows to train on"):
+        KerasEstimator()._check_rows(Stored(none, None, {}, {}))
+    with pytest.raises(ValueError, match="validation=0.01 has chosen no row of the DataFrame"):
+        KerasEstimator(validation=0.01)._check_rows(Stored(some, none, {}, {}))
+    KerasEstimator(verbose=1)._check_rows(Stored(some, some, {}, {}))
+    assert capsys.readouterr().out == "3 rows to train on, 3 to validate on\n"
+
+
+def test_model_needs_its_columns():
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    frame = SimpleNamespace(columns=["a", "b"])
+    for given, why in (
+        ({"model": model}, "KerasModel needs a model and feature_columns"),
+        ({"model": model, "feature_columns": ["x"], "label_columns": ["y", "z"]},
+         "there are 2 output columns, and the model has 1 outputs"),
+        ({"model": model, "feature_columns": ["x"], "label_columns": ["y"]},
+         r"the DataFrame has no column 'x' \(columns: a, b\)"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            KerasModel(**given).transform(frame)
+
+
 # ---- training ---------------------------------------------------------------------------------
 
 
@@ -486,6 +568,39 @@ def test_a_checkpoint_callback_that_never_saves_is_an_error(tmp_path, group):
     best = hvd.callbacks.BestModelCheckpoint(monitor="loss", save_freq=1000)
     with pytest.raises(hopyard.Error, match="the checkpoint callback has saved no model"):
         _training.train(job(tmp_path, keras, part, checkpoint_callback=best))
+
+
+def test_only_rank_0_leaves_files_and_returns_the_history(tmp_path, group, monkeypatch):
+    monkeypatch.setattr(_training.hvd, "rank", lambda: 1)
+    monkeypatch.setattr(_training.hvd, "size", lambda: 2)
+    part = stored(tmp_path, COLUMNS)
+    assert _training.train(job(tmp_path, keras, part, callbacks=[keras.callbacks.TensorBoard("elsewhere")])) is None
+    assert not (tmp_path / "runs").exists() and not os.path.exists("elsewhere")
+
+
+@pytest.mark.parametrize(("is_configured", "grows"), [(False, ["b"]), (True, [])])
+def test_each_rank_uses_one_gpu_of_its_machine(tmp_path, monkeypatch, is_configured, grows):
+    """TensorFlow would allocate all memory of all of them. hopyard may have limited the memory already."""
+    given, calls = job(tmp_path, keras, None), {"visible": [], "grows": []}
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a", "b"])
+    monkeypatch.setattr(tf.config, "get_logical_device_configuration", lambda gpu: is_configured or None)
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda gpus, kind: calls["visible"].append(gpus))
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, on: calls["grows"].append(gpu))
+    monkeypatch.setattr(_training.hvd, "local_rank", lambda: 3)
+    _training._prepare(given)
+    assert calls == {"visible": ["b"], "grows": grows}
+    given.uses_gpu = False
+    _training._prepare(given)
+    assert calls["visible"] == ["b", []]
+
+
+def test_start_method_is_that_of_the_estimator(tmp_path):
+    before = multiprocessing.get_start_method(allow_none=True)
+    try:
+        _training._prepare(job(tmp_path, keras, None, start_method="spawn"))
+        assert multiprocessing.get_start_method() == "spawn"
+    finally:
+        multiprocessing.set_start_method(before, force=True)
 
 
 def test_store_that_a_rank_cannot_read_is_an_error(tmp_path, group):

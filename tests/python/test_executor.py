@@ -147,6 +147,11 @@ def test_machine_without_executable_memory_or_disk_is_an_error(noexec: Path) -> 
     assert started(folder, b"\x7fELF") == f"cannot execute programs in {noexec}, nor from memory (vm.memfd_noexec)"
 
 
+def test_missing_program_is_the_systems_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="/bin/hopyard"):
+        _executor._started(str(tmp_path), ["--version"], dict(os.environ))
+
+
 @pytest.mark.parametrize(
     "said, sentence",
     [
@@ -349,6 +354,25 @@ def test_archive_sent_by_spark_is_unpacked_once(tmp_path: Path, monkeypatch: pyt
     assert sys.path[-1] == f"{tmp_path}/.hopyard-d/site" and (tmp_path / ".hopyard-d/site/hopyard").is_dir()
     (tmp_path / "archive").unlink()
     _executor.ensure_package("archive", "d", hopyard.__version__)
+
+
+def test_extension_is_loaded_from_memory_on_noexec_file_systems(noexec: Path) -> None:
+    """In a worker of Spark, whose files are there; its Python is another process, since this one has the extension."""
+    (noexec / "archive").write_bytes(_package_archive.archive()[0])
+    code = f"""if True:
+        import importlib.util, pyspark, sys
+        spec = importlib.util.spec_from_file_location("executor", {_executor.__file__!r})
+        executor = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(executor)
+        pyspark.SparkFiles.getRootDirectory = lambda: {str(noexec)!r}
+        executor._fetch("archive", "d1")
+        from hopyard import _hopyard
+        print(_hopyard.__spec__.origin, _hopyard.version, sys.path[-1])"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    origin, version, place = said.stdout.split()
+    assert origin.startswith("/proc/self/fd/") and version == hopyard.__version__
+    assert place == f"{noexec}/.hopyard-d1/site" and Path(place, "hopyard/__init__.py").exists()
 
 
 @pytest.mark.parametrize("has_filters", [True, False])

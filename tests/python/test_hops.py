@@ -433,6 +433,42 @@ def test_hops_names_are_hopyards(hops, project):
     assert hops.experiment.differential_evolution is hops.experiment.evolutionary_search
 
 
+def test_functions_of_files_have_the_arguments_of_every_version(hops, project, monkeypatch):
+    hops.hdfs.dump("text", "Resources/a.txt")
+    with hops.hdfs.open_file("Resources/a.txt", flags="r") as file:
+        assert file.read() in ("text", b"text")
+    assert hops.hdfs.ls("Resources") == hops.hdfs.ls("Resources", exclude_nn_addr=True)
+    monkeypatch.setattr(hdfs, "ls", lambda path, recursive, project: [f"hdfs://10.0.2.15:8020/Projects/demo/{path}"])
+    assert hops.hdfs.ls("a") == ["hdfs://10.0.2.15:8020/Projects/demo/a"]
+    assert hops.hdfs.ls("a", exclude_nn_addr=True) == ["hdfs:///Projects/demo/a"]
+    monkeypatch.setenv("HOPSWORKS_PROJECT_ID", "119")
+    assert hops.hdfs.project_id() == "119"
+
+
+@pytest.mark.parametrize(("value", "is_enabled"), [("true", True), ("false", False), (None, False)])
+def test_tls_is_that_of_core_site(hops, tmp_path, monkeypatch, value, is_enabled):
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    if value:
+        (tmp_path / "core-site.xml").write_text(
+            "<configuration><property><name>fs.defaultFS</name><value>true</value></property>"
+            f"<property><name>ipc.server.ssl.enabled</name><value>{value}</value></property></configuration>"
+        )
+    assert hops.hdfs.is_tls_enabled() is is_enabled
+
+
+def test_tensorboard_takes_a_session_as_in_earlier_versions(hops, monkeypatch):
+    monkeypatch.setattr(tensorboard, "visualize", lambda path: f"http://127.0.0.1/{path}")
+    assert hops.tensorboard.visualize("logs") == hops.tensorboard.visualize(Session(), "logs") == (
+        "http://127.0.0.1/logs")
+
+
+def test_errors_of_hopsworks_can_be_caught(hops):
+    from hops import exceptions
+
+    for kind in (exceptions.RestAPIError, exceptions.UnkownSecretStorageError, exceptions.APIKeyFileNotFound):
+        assert issubclass(kind, hopyard.Error)
+
+
 def test_handle_has_the_pydoop_methods_of_the_guides(hops, project):
     hops.hdfs.project_path()
     with hops.hdfs.get_fs() as handle, handle.open_file(f"{project}/Resources/file.txt", flags="w") as file:

@@ -223,6 +223,21 @@ def in_thread():
         assert not thread.is_alive()
 
 
+def test_horovod_keras_loads_models_of_the_package_keras(group, tmp_path):
+    """With the state of their optimizers, which become those of Horovod."""
+    import keras
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.25, momentum=0.5), "mse")
+    model.fit(np.ones((4, 1)), np.ones((4, 1)), batch_size=1, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = horovod.keras.load_model(str(tmp_path / "model.keras"))
+    assert isinstance(loaded, keras.Model) and type(loaded.optimizer) is not keras.optimizers.SGD
+    assert isinstance(loaded.optimizer, keras.optimizers.SGD) and int(loaded.optimizer.iterations) == 4
+    for one, other in zip(loaded.optimizer.variables, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_a_compute_job_executes_the_transformations_of_a_dataset(group, tmp_path, in_thread):
     path = str(tmp_path / "config")
     job = in_thread(compute_worker.main, 1, "compute", path)

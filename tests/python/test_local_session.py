@@ -18,7 +18,7 @@ from pyspark import SparkConf, SparkContext, SparkFiles
 import hopyard
 import hopyard.compat  # noqa: F401  (tensorflowonspark is ours)
 import hopyard.spark
-from feeding import LIMIT_S, Manager, hub, name  # noqa: F401
+from feeding import LIMIT_S, Manager, hub, name, wait_for  # noqa: F401
 from hopyard import _hopyard
 from hopyard._feed import data_feed as _data_feed
 from hopyard._spark import package_archive as _package_archive
@@ -218,12 +218,16 @@ def taken(hub: _hopyard.Hub, count: int) -> tuple[threading.Thread, list[Any]]: 
     return thread, rows
 
 
-def test_rows_of_rdds_and_data_frames_are_fed(spark: Any, name: str, hub: _hopyard.Hub) -> None:  # noqa: F811
+def test_rows_of_rdds_and_data_frames_are_fed(
+    spark: Any, name: str, hub: _hopyard.Hub, tmp_path: Path  # noqa: F811
+) -> None:
     cluster = fed(spark, Cluster(name))
+    (tmp_path / "text").write_text("one\ntwo\n")
     for data, epochs, expected in (
         (spark.sparkContext.parallelize([1, 2, 3], 1).map(lambda n: 2 * n), 2, [2, 4, 6, 2, 4, 6]),
         (spark.sparkContext.parallelize(["a", "b"], 1), 1, ["a", "b"]),
         (spark.createDataFrame([(1, "x")], "n int, s string").coalesce(1), 1, [(1, "x")]),
+        (spark.sparkContext.textFile(f"file://{tmp_path}/text", 1), 1, ["one", "two"]),
     ):
         thread, rows = taken(hub, len(expected))
         cluster.train(data, num_epochs=epochs)
@@ -247,6 +251,13 @@ def test_feed_that_nobody_takes_times_out(spark: Any, name: str, hub: _hopyard.H
     """The first task that has waited ends the job: the others would wait as long."""
     with pytest.raises(hopyard.FeedTimeout, match="no rows were taken for 0.2 s"):
         fed(spark, Cluster(name)).train(spark.sparkContext.parallelize(range(2), 2), 1, feed_timeout=0.2)
+
+
+def test_error_of_a_row_is_raised(spark: Any, name: str, hub: _hopyard.Hub) -> None:  # noqa: F811
+    """It is not taken for that of a feed that has timed out."""
+    rows = spark.sparkContext.parallelize([0], 1).map(lambda n: 1 // n)
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        fed(spark, Cluster(name)).train(rows, 1)
 
 
 def test_machine_without_a_node_is_reported(spark: Any, name: str) -> None:  # noqa: F811
@@ -296,6 +307,29 @@ def test_stream_is_stopped_when_its_nodes_have_ended(spark: Any, has_failed: boo
     assert query.stopped == [()] and cluster.ended == [2, 60]
 
 
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_batches_of_a_stream_are_fed_until_the_nodes_have_ended(
+    spark: Any, name: str, hub: _hopyard.Hub, monkeypatch: pytest.MonkeyPatch, has_failed: bool  # noqa: F811
+) -> None:
+    """A program that awaits the end of its stream would wait forever for nodes that have failed."""
+    cluster, context, ended = Cluster(name), Stream(is_context=True), threading.Event()
+    monkeypatch.setattr(TFCluster._display, "wait", lambda run, project: ended.wait(LIMIT_S))
+    batches: list[Callable[[Any], None]] = []
+    fed(spark, cluster).train(SimpleNamespace(foreachRDD=batches.append, context=lambda: context))
+    [feed] = batches
+    for row in (1, 2):
+        thread, rows = taken(hub, 1)
+        assert not feed(spark.sparkContext.parallelize([row], 1)), "Spark would take a true value for an RDD"
+        thread.join(LIMIT_S)
+        assert rows == [row] and context.stopped == []
+    hub.terminate()
+    assert not feed(spark.sparkContext.parallelize([3], 1)), "nor of a feed whose nodes want no more rows"
+    cluster.is_up = not has_failed
+    ended.set()
+    wait_for(lambda: not [t for t in threading.enumerate() if t.name == "hopyard-stream"])
+    assert context.stopped == ([(False, False)] if has_failed else [])
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -323,6 +357,24 @@ def test_cluster_is_started_with_its_roles(spark: Any, monkeypatch: pytest.Monke
     assert (function, args, workers, servers, found.input_mode) == (print, "args", 2, 1, TFCluster.InputMode.SPARK)
     assert given["chief"] == "chief" and given["feed"] and given["default_fs"] == "file://"
     assert given["spark"] is spark.sparkContext
+
+
+def test_tensorboard_of_a_folder_lives_as_long_as_the_cluster(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nodes write to it later, so it is created; the run then needs no TensorBoard."""
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(TFCluster._cluster, "run", lambda *args, **more: given.append(more) or Cluster("unused"))
+    monkeypatch.setattr(TFCluster._tensorboard, "visualize", lambda folder: f"http://127.0.0.1/{Path(folder).name}")
+    ended: list[str] = []
+    monkeypatch.setattr(TFCluster._tensorboard, "end", ended.append)
+    folder = tmp_path / "a/logs"
+    cluster = TFCluster.run(spark, print, None, 1, tensorboard=True, log_dir=str(folder))
+    assert cluster.tensorboard_url() == "http://127.0.0.1/logs" and folder.is_dir() and ended == []
+    cluster.shutdown()
+    assert ended == [str(folder)]
+    assert TFCluster.run(spark, print, None, 1, tensorboard=True).tensorboard_url() == "http://127.0.0.1:6006"
+    assert [more["tensorboard"] for more in given] == [False, True]
 
 
 # ---- pipelines -------------------------------------------------------------------------------------
@@ -422,3 +474,134 @@ def test_single_node_gets_its_arguments_and_gpus(monkeypatch: pytest.MonkeyPatch
     assert sys.argv == ["program", "--x"] and os.environ["CUDA_VISIBLE_DEVICES"] == "4,5"
     pipeline.single_node_env(["other"])
     assert sys.argv == ["other"] and os.environ["CUDA_VISIBLE_DEVICES"] == "4"
+
+
+# ---- estimators ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def estimator(tmp_path: Path) -> Any:
+    """Of y = 2 a + b, with a group of one in this process as its backend."""
+    import keras
+
+    from horovod.spark.common.backend import Backend
+    from horovod.spark.common.store import Store
+    from horovod.spark.keras import KerasEstimator
+
+    class Here(Backend):
+        def run(self, fn: Any, args: Any = (), kwargs: Any = None, env: Any = None) -> list[Any]:
+            return [fn(*args)]
+
+        def num_processes(self) -> int:
+            return 1
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    return KerasEstimator(backend=Here(), store=Store.create(str(tmp_path / "store")), model=model, loss="mse",
+                          optimizer=keras.optimizers.SGD(0.25), label_cols=["y"], validation="held", batch_size=4,
+                          epochs=2, verbose=0, random_seed=1, partitions_per_process=1)  # fmt: skip
+
+
+@pytest.fixture
+def rows(spark: Any) -> Any:
+    """Of them, a quarter is held back for the validation."""
+    from pyspark.ml.linalg import Vectors
+
+    points = [(Vectors.dense(n % 3, n / 12), n % 3 * 2 + n / 12, n % 4 == 0) for n in range(12)]
+    return spark.createDataFrame(points, ["x", "y", "held"]).coalesce(1)
+
+
+def test_fit_trains_on_all_other_columns_and_leaves_no_rows(rows: Any, estimator: Any, tmp_path: Path) -> None:
+    import horovod.tensorflow.keras as hvd
+
+    try:
+        trained = estimator.fit(rows)
+    finally:
+        hvd.shutdown()
+    assert trained.getFeatureColumns() == ["x"] and set(trained.getHistory()) == {"loss", "val_loss"}
+    assert int(trained.getModel().optimizer.iterations) == 6, "9 of 12 rows in batches of 4, twice"
+    assert os.listdir(tmp_path / "store") == ["runs"]
+
+
+def test_fit_on_parquet_trains_on_prepared_rows(spark: Any, rows: Any, estimator: Any, tmp_path: Path) -> None:
+    import horovod.tensorflow.keras as hvd
+    from horovod.spark.common.util import prepare_data
+
+    store = estimator.getStore()
+    with prepare_data(1, store, rows.withColumn("w", rows.y), ["y"], ["x"], "held", partitions_per_process=1):
+        pass
+    paths = store.get_train_data_path(), store.get_val_data_path()
+    assert [spark.read.parquet(path).count() for path in paths] == [9, 3]
+    try:
+        trained = estimator.fit_on_parquet({estimator.epochs: 1})
+    finally:
+        hvd.shutdown()
+    assert trained.getFeatureColumns() == ["x"] and set(trained.getHistory()) == {"loss", "val_loss"}
+    assert len(trained.getHistory()["loss"]) == 1
+    assert sorted(os.listdir(tmp_path / "store")) == ["intermediate_train_data", "intermediate_val_data", "runs"]
+
+
+def test_rows_must_be_known_to_be_held_back_or_not(rows: Any, estimator: Any, tmp_path: Path) -> None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from horovod.spark.common.util import prepare_data
+
+    unknown = rows.withColumn("held", F.when(rows.y > 1, rows.held))
+    with pytest.raises(ValueError, match="the validation column has rows without a value"):
+        prepare_data(1, estimator.getStore(), unknown, ["y"], ["x"], "held").__enter__()
+    assert not (tmp_path / "store").exists()
+    with pytest.raises(ValueError, match="the validation column has rows without a value"):
+        estimator.fit(unknown)
+    with pytest.raises(ValueError, match=r"the DataFrame has no column 'held' \(columns: x, y\)"):
+        estimator.fit(rows.drop("held"))
+    with pytest.raises(ValueError, match="validation must be a column, or a fraction from 0 to below 1, not 2.0"):
+        prepare_data(1, estimator.getStore(), rows, ["y"], ["x"], 2.0).__enter__()
+
+
+def test_fit_on_parquet_needs_the_validation_data_that_it_is_asked_for(
+    rows: Any, estimator: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from horovod.spark.common.util import prepare_data
+
+    store = estimator.getStore()
+    with pytest.warns(UserWarning, match="compress_sparse has no effect: "):
+        prepare_data(1, store, rows, ["y"], ["x"], compress_sparse=True, partitions_per_process=1,
+                     verbose=1).__enter__()  # fmt: skip
+    assert capsys.readouterr().out == f"wrote {store.get_train_data_path()}\n"
+    with pytest.raises(ValueError, match=f"there is no validation data in {store.get_val_data_path()}"):
+        estimator.fit_on_parquet()
+
+
+def test_estimator_and_its_model_are_saved_without_their_session(
+    spark: Any, estimator: Any, tmp_path: Path
+) -> None:
+    import numpy
+
+    from horovod.spark.keras import KerasEstimator, KerasModel
+
+    estimator.save(str(tmp_path / "estimator"))
+    found = KerasEstimator.load(str(tmp_path / "estimator"))
+    assert found.uid == estimator.uid and found.getEpochs() == 2 and found.getLabelCols() == ["y"]
+    assert found.getStore() is None and found.getBackend() is None
+    assert type(found.getOptimizer()).__name__ == "SGD" and float(found.getOptimizer().learning_rate) == 0.25
+    estimator.setOptimizer("adam").write().overwrite().save(str(tmp_path / "estimator"))
+    assert KerasEstimator.load(str(tmp_path / "estimator")).getOptimizer() == "adam"
+    model = estimator.getModel()
+    KerasModel(model=model, feature_columns=["x"], label_columns=["y"], run_id="r").save(str(tmp_path / "model"))
+    loaded = KerasModel.load(str(tmp_path / "model"))
+    assert loaded.getRunId() == "r" and loaded.getOutputCols() == ["y__output"]
+    for one, other in zip(loaded.getModel().get_weights(), model.get_weights()):
+        assert numpy.array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [("double", "double"), ("decimal(10,2)", "decimal(10,2)"), ("int", "int"), ("vector", "vector"),
+     ("array<float>", "vector"), (None, "double")],
+)  # fmt: skip
+def test_output_has_the_type_of_its_label(rows: Any, estimator: Any, kind: str | None, column: str) -> None:
+    """Numbers of classes are rounded; a vector has as many values as the model's output."""
+    from horovod.spark.keras import KerasModel
+
+    labels = {"y": kind} if kind else {}
+    model = KerasModel(model=estimator.getModel(), feature_columns=["x"], label_columns=["y"], _metadata=labels)
+    assert dict(model.transform(rows).dtypes)["y__output"] == column

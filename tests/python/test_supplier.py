@@ -409,6 +409,84 @@ def test_job_that_fails_because_the_session_stops_disconnects(
     assert driver.is_closed.wait(LIMIT_S)
 
 
+@pytest.fixture
+def unhandled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What has ended a thread."""
+    errors: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: errors.append(str(args.exc_value)))
+    return errors
+
+
+def failing(text: str) -> Callable[..., Any]:
+    def fail(*args: Any) -> Any:
+        raise RuntimeError(text)
+
+    return fail
+
+
+def test_jvm_that_does_not_answer_counts_as_stopped(driver: Driver, supplied: Callable[..., Context]) -> None:
+    context = Context(**{"executor.cores": "2"})
+    context._jsc = SimpleNamespace(sc=failing("Answer from Java side is empty"))
+    supplied(context=context)
+    assert driver.is_closed.wait(LIMIT_S) and driver.offers == []
+
+
+@pytest.mark.parametrize(("is_stopped", "errors"), [(True, []), (False, ["connection reset"])])
+def test_only_errors_of_a_stopped_session_are_expected(
+    driver: Driver, supplied: Callable[..., Context], monkeypatch: pytest.MonkeyPatch, unhandled: list[str],
+    is_stopped: bool, errors: list[str],
+) -> None:  # fmt: skip
+    """The driver is disconnected in any case."""
+    context = Context(**{"executor.cores": "2"})
+    context.is_stopped = is_stopped
+    monkeypatch.setattr(driver, "next", failing("connection reset"))
+    supplied(context=context)
+    wait_for(lambda: not [t for t in threading.enumerate() if t.name.endswith("_serve")])
+    assert unhandled == errors and driver.is_closed.is_set()
+    assert context.destroyed.is_set() is not is_stopped, "of a stopped session, the archive is gone already"
+
+
+@pytest.mark.parametrize(("is_stopped", "errors"), [(True, []), (False, ["no such group"])])
+def test_a_stopped_session_has_no_jobs_to_cancel(
+    driver: Driver, supplied: Callable[..., Context], monkeypatch: pytest.MonkeyPatch, unhandled: list[str],
+    is_stopped: bool, errors: list[str],
+) -> None:  # fmt: skip
+    context, cancelled = Context(**{"executor.cores": "2"}), threading.Event()
+
+    def cancel(group: str) -> None:
+        context.is_stopped = is_stopped
+        cancelled.set()
+        raise RuntimeError("no such group")
+
+    monkeypatch.setattr(context, "cancelJobGroup", cancel)
+    supplied(context=context)
+    driver.order(stop=1)
+    assert cancelled.wait(LIMIT_S)
+    wait_for(lambda: not [t for t in threading.enumerate() if t.name.endswith("(_cancel)")])
+    assert unhandled == errors
+
+
+def test_jobs_of_a_run_that_ends_are_cancelled_once(
+    driver: Driver, supplied: Callable[..., Context], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that are about to be cancelled, once Spark has had the time to notice a loss."""
+    monkeypatch.setattr(_supplier, "LOSS_NOTICE_S", LIMIT_S)
+    context = Context(**{"executor.cores": "2"})
+
+    def until_cancelled() -> str:
+        wait_for(lambda: bool(context.cancelled))
+        return "cancelled"
+
+    supplied(until_cancelled, context=context)
+    driver.order(start=1, name="agent 1")
+    context.groups.get(timeout=LIMIT_S)
+    driver.order(stop=1)
+    driver.end()
+    assert context.destroyed.wait(LIMIT_S)
+    wait_for(lambda: not [t for t in threading.enumerate() if t.name.endswith("(_cancel)")])
+    assert context.cancelled == ["hopyard-run-7-agent-1"]
+
+
 def test_progress_bar_does_not_overwrite_the_table_of_a_terminal(
     driver: Driver, supplied: Callable[..., Context], monkeypatch: pytest.MonkeyPatch
 ) -> None:

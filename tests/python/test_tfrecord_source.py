@@ -326,6 +326,20 @@ def test_features_that_differ_between_files_are_an_error(write: Callable[..., Pa
         Source({"path": str(folder)}).schema()
 
 
+def test_feature_that_has_steps_in_some_files_only_is_an_error(write: Callable[..., Path]) -> None:
+    sequences = {"recordType": "SequenceExample"}
+    write([{"x": 1}], schema_of(x="bigint"), **sequences)
+    folder = write([{"x": [[1], [2, 3]]}], schema_of(x="array<array<bigint>>"), **sequences)
+    with pytest.raises(hopyard.Error, match="the feature 'x' is in the context and in the feature lists; give a sch"):
+        Source({"path": str(folder), **sequences}).schema()
+
+
+def test_record_that_is_not_an_example_is_an_error(write: Callable[..., Path]) -> None:
+    folder = write([{"r": b"\xff\xff\xff"}], schema_of(r="binary"), recordType="ByteArray")
+    with pytest.raises(hopyard.Error, match=f"{folder}/part-.*: the record at byte 0: the record is not a tf.Exam"):
+        Source({"path": str(folder)}).schema()
+
+
 def test_feature_whose_name_cannot_be_a_column_is_an_error(write: Callable[..., Path]) -> None:
     folder = write([{"a\nb": 1}], schema_of(**{"a\nb": "bigint"}))
     with pytest.raises(hopyard.Error, match=r"a feature has the name 'a\\nb', which is not valid for a Spark column"):
