@@ -45,7 +45,8 @@ class Ui:
 
     def __init__(self, yard: Yard, *options: str, tls: ssl.SSLContext | None = None, browser: bool = False) -> None:
         self.tls = tls
-        self.process = yard.start("ui", *([] if browser else ["--no-browser"]), "--port", "0", *options)
+        port = [] if "--port" in options else ["--port", "0"]
+        self.process = yard.start("ui", *([] if browser else ["--no-browser"]), *port, *options)
         self.port, self.login = self.next_address()
         self.cookie = ""
 
