@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+import pytest
 from browser import RECORDER, Drawing, shoot
 from conftest import Yard, wait_for
 from house import Notebook
@@ -21,6 +22,7 @@ def params(page: Page) -> dict[str, int]:
     return {name: int(value) for name, value in re.findall(r"[?&](from|to)=(\d+)", page.evaluate("location.search"))}
 
 
+@pytest.mark.view
 def test_a_timeline_shows_details_zooms_and_opens_a_trial(yard: Yard, page: Page) -> None:
     yard.run("run", "--name", "growth", "--parallel", "1", "--retries", "0", "--grid", "x=1..3", "--", "sh", "-c",
              f'python3 -c "{GROWS}"; [ {{x}} != 2 ]', rc=None)
@@ -71,6 +73,7 @@ def test_a_timeline_shows_details_zooms_and_opens_a_trial(yard: Yard, page: Page
     expect(page).to_have_url(re.compile("/runs/1/trials/2$"))
 
 
+@pytest.mark.view
 def test_the_cluster_shows_what_runs_and_what_is_held(yard: Yard, page: Page) -> None:
     start = page.url
     page.get_by_role("link", name="Cluster").click()

@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from ui import Ui, end
 
 
+@pytest.mark.view
 def test_a_run_is_watched_filtered_and_stopped(yard: Yard, page: Page) -> None:
     expect(page.get_by_text("This project has no runs yet")).to_be_visible()
     assert page.url.count("/") == 3 and page.url.endswith("/")  # no token in the address
@@ -46,6 +47,7 @@ def test_a_run_is_watched_filtered_and_stopped(yard: Yard, page: Page) -> None:
     expect(page.get_by_role("row", name="digits")).to_contain_text("stopped")
 
 
+@pytest.mark.view
 def test_runs_are_sorted_by_a_click_filtered_as_typed_and_chosen_for_a_comparison(yard: Yard, page: Page) -> None:
     for name, acc in (("beta", 2), ("alpha", 9), ("gamma", 5)):
         yard.run("run", "--name", name, "--max", "acc", "--", "echo", f"acc=0.{acc}")
@@ -73,6 +75,7 @@ def test_runs_are_sorted_by_a_click_filtered_as_typed_and_chosen_for_a_compariso
         expect(page.get_by_role("columnheader", name=name)).to_be_visible()
 
 
+@pytest.mark.view
 def test_a_trial_shows_its_curves_attempts_and_live_output(yard: Yard, page: Page) -> None:
     gate = yard.project / "gate"
     yard.run("run", "--detach", "--grid", "lr=[0.1]", "--max", "acc", "--", "sh", "-c",
@@ -92,6 +95,7 @@ def test_a_trial_shows_its_curves_attempts_and_live_output(yard: Yard, page: Pag
     expect(page.get_by_role("row", name="1 ● done local")).to_be_visible()
 
 
+@pytest.mark.view
 def test_the_line_of_a_trial_runs_it_again_with_its_seed(yard: Yard, page: Page) -> None:
     yard.run("run", "--seed", 40, "--grid", "x=1..3", "--max", "seed", "--", "sh", "-c", "echo seed=$HOPYARD_SEED x={x}")
     page.goto(page.url + "runs/1/trials/2")
@@ -103,6 +107,7 @@ def test_the_line_of_a_trial_runs_it_again_with_its_seed(yard: Yard, page: Page)
     assert (yard.logdir(2) / "x=2" / "stdout").read_text() == "seed=42 x=2\n"
 
 
+@pytest.mark.view
 def test_a_run_is_started_by_the_form(yard: Yard, page: Page) -> None:
     (yard.project / "train.sh").write_text('echo "acc=0.$2"\n')
     page.get_by_role("button", name="Start a run…").click()

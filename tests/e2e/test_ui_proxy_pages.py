@@ -94,6 +94,7 @@ def behind(yard: Yard, fronts: list[int], browser: Browser, tmp_path: Path) -> I
     assert complaints == [] and "[error]" not in log.read_text()
 
 
+@pytest.mark.view
 def test_the_page_is_used_behind_nginx_below_a_path(yard: Yard, behind: Page, fronts: list[int], tmp_path: Path) -> None:
     gate = yard.project / "gate"
     expect(behind.get_by_text("This project has no runs yet")).to_be_visible()

@@ -48,6 +48,7 @@ def downloaded(download: Download) -> str:
 
 # ---- the table -----------------------------------------------------------------------------------------------------------
 
+@pytest.mark.view
 def test_a_click_on_a_title_sorts_by_it_and_another_click_turns_the_order(page: Page, lattice: None) -> None:
     open_run(page, "trials")
     expect(page.get_by_role("columnheader", name="acc")).to_have_attribute("aria-sort", "descending")  # the best first
@@ -207,6 +208,7 @@ def brush(page: Page, axis: int, axes: int, from_y: float, to_y: float) -> None:
     page.mouse.up()
 
 
+@pytest.mark.view
 def test_a_range_of_an_axis_selects_trials_and_is_in_the_address(page: Page, lattice: None) -> None:
     open_run(page, "parallel")
     brush(page, 0, 4, 0.0, 0.25)  # the upper quarter of x
@@ -277,6 +279,7 @@ def smooth(values: list[float], weight: float) -> list[float]:
     return means
 
 
+@pytest.mark.view
 def test_smoothing_logarithm_and_time_change_what_is_drawn(yard: Yard, page: Page) -> None:
     steps, values = [1.0, 2.0, 4.0, 8.0], [1.0, 100.0, 10.0, 1000.0]
     page.add_init_script(RECORDER)
@@ -348,6 +351,7 @@ def test_contours_and_scatters_are_drawn_for_chosen_hyperparameters(page: Page, 
     expect(page.get_by_label("y logarithmic")).not_to_be_checked()
 
 
+@pytest.mark.view
 def test_the_overview_shows_the_best_so_far_and_what_matters(page: Page, lattice: None) -> None:
     open_run(page)
     expect(page.get_by_role("img", name="The best acc after each trial")).to_be_visible()
@@ -392,6 +396,7 @@ def test_an_evolution_has_its_generations(yard: Yard, page: Page) -> None:
     expect(page.get_by_role("img", name="loss by generation")).to_be_visible()
 
 
+@pytest.mark.view
 def test_runs_are_compared_by_their_best_and_their_settings(yard: Yard, page: Page) -> None:
     yard.run("run", "--name", "small", "--grid", "x=1..4", "--max", "acc", "--", "sh", "-c", "echo acc=0.{x}")
     yard.run("run", "--name", "large", "--grid", "x=1..8", "--max", "acc", "--", "sh", "-c", "echo acc=0.{x}")
