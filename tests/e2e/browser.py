@@ -13,7 +13,7 @@ from ui import Ui, end
 
 if TYPE_CHECKING:
     from conftest import Yard
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 SCREENSHOTS = Path(__file__).parents[2] / "build/screenshots"
@@ -43,6 +43,35 @@ def page(yard: Yard, browser: Browser) -> Iterator[Page]:
     context.close()
     end(server)
     assert [text for text in complaints if not re.search("status of 4(00|09)|status of 404 .*/api/v1/", text)] == []
+
+
+# Remembers what is drawn on each canvas: its texts, and the points of its lines.
+RECORDER = """(() => {
+    const after = (type, name, hook) => {
+        const original = type.prototype[name];
+        type.prototype[name] = function (...args) { const result = original.apply(this, args); hook(this, ...args); return result; };
+    };
+    const points = new WeakMap();
+    const add = (path, x, y) => { if (!points.has(path)) points.set(path, []); points.get(path).push([x, y]); };
+    const clear = canvas => { canvas.texts = []; canvas.lines = []; };
+    after(Path2D, "moveTo", add);
+    after(Path2D, "lineTo", add);
+    after(CanvasRenderingContext2D, "clearRect", context => clear(context.canvas));
+    after(CanvasRenderingContext2D, "fillText", (context, text) => context.canvas.texts?.push(text));
+    after(CanvasRenderingContext2D, "stroke", (context, path) => { if (points.has(path)) context.canvas.lines?.push(points.get(path)); });
+    const width = Object.getOwnPropertyDescriptor(HTMLCanvasElement.prototype, "width");
+    Object.defineProperty(HTMLCanvasElement.prototype, "width", {...width, set(x) { width.set.call(this, x); clear(this); }});
+})()"""
+
+
+class Drawing:
+    """The texts on a canvas, and its lines as lists of points, in the order in which they were drawn. The page has to be
+    opened with RECORDER as an init script."""
+
+    def __init__(self, canvas: Locator) -> None:
+        found = canvas.evaluate("canvas => [canvas.texts ?? [], canvas.lines ?? []]")
+        self.texts: list[str] = found[0]
+        self.lines: list[list[list[float]]] = found[1]
 
 
 def shoot(page: Page, name: str, full_page: bool = False) -> None:

@@ -67,8 +67,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Marks tests that need a cluster, those that need YARN, and those that need only HDFS.
 
     Of the suites for all engines (engines.py), clusters run what is not marked `full`, and what both Spark and YARN
-    could run, one of them does; or everything with HOPYARD_TEST_CLUSTER=all (make test-cluster). Of the pages in a
-    browser (test_ui*_pages.py), the first test of each file runs, or every one with HOPYARD_TEST_UI=all (make test-ui),
+    could run, one of them does; or everything with HOPYARD_TEST_CLUSTER=all (make test-cluster). Of the tests in a
+    browser (test_ui*_pages.py), those that are marked `view` run, or every one with HOPYARD_TEST_UI=all (make test-ui),
     as do tests of the page that are marked `full`.
     """
     ui = [i for i in items if i.path.name.startswith("test_ui")]
@@ -85,9 +85,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not config.option.keyword:
             left += repeated_on_clusters([i for i in items if i not in left])
     if os.environ.get("HOPYARD_TEST_UI") != "all" and not config.option.keyword:
-        left += [i for i in ui if i.get_closest_marker("full")]
-        pages = [i for i in ui if i.path.name.endswith("_pages.py")]
-        left += [i for before, i in zip(pages, pages[1:], strict=False) if before.path == i.path]
+        left += [i for i in ui if i.get_closest_marker("full") or
+                 i.path.name.endswith("_pages.py") and not i.get_closest_marker("view")]
     config.hook.pytest_deselected(items=left)
     items[:] = [i for i in items if i not in left]
 

@@ -2,6 +2,7 @@
 """The wheel, and the setup on machines without some packages."""
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import shutil
@@ -13,7 +14,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import RELEASE_BIN, ROOT
+from conftest import RELEASE_BIN, ROOT, Yard
+from ui import Ui
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +37,38 @@ def test_one_wheel_serves_every_python_from_3_11(wheel: Path) -> None:
     assert re.search(r"License.*Apache-2\.0", metadata)
 
 
-def test_wheel_works_in_a_clean_environment(wheel: Path, tmp_path: Path) -> None:
-    venv.create(tmp_path / "v", with_pip=False)
-    python = tmp_path / "v/bin/python"
-    subprocess.run([sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of programs of an environment that has only the wheel."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder, with_pip=False)
+    subprocess.run([sys.executable, "-m", "pip", "--python", str(folder / "bin/python"), "install", "--quiet", "--no-deps", "--no-index",
+                    str(wheel)], check=True)
+    return folder / "bin"
+
+
+def test_wheel_works_in_a_clean_environment(installed: Path, tmp_path: Path) -> None:
     code = "from hopyard import search; s = search.Grid({'a': [1, 2]}); print(s.ask().params)"
-    assert subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout == "{'a': 1}\n"
+    assert subprocess.run([installed / "python", "-c", code], check=True, capture_output=True, text=True).stdout == "{'a': 1}\n"
     env = {"PATH": os.environ["PATH"], "HOPYARD_PROJECT": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "r"), "HOME": str(tmp_path)}
-    p = subprocess.run([tmp_path / "v/bin/hopyard", "run", "--grid", "x=1,2", "--", "echo", "{x}"], env=env, text=True, capture_output=True)
+    p = subprocess.run([installed / "hopyard", "run", "--grid", "x=1,2", "--", "echo", "{x}"], env=env, text=True, capture_output=True)
     assert p.returncode == 0, p.stdout + p.stderr
-    p = subprocess.run([tmp_path / "v/bin/horovodrun", "-np", "2", "echo", "hi"], env=env, text=True, capture_output=True)
+    p = subprocess.run([installed / "horovodrun", "-np", "2", "echo", "hi"], env=env, text=True, capture_output=True)
     assert sorted(p.stdout.splitlines()) == ["[0] hi", "[1] hi"], p.stdout + p.stderr
+
+
+def test_installed_wheel_serves_its_page_without_node(installed: Path, yard: Yard) -> None:
+    yard.bin, yard.env["PATH"] = str(installed / "hopyard"), str(yard.runtime)  # no programs there
+    server = Ui(yard)
+    server.log_in()
+    html = server.request("/")
+    assert html.status == 200 and html.headers["Content-Type"].startswith("text/html") and b'<div id="app">' in html.body
+    for name, kind in (("app.js", "text/javascript"), ("app.css", "text/css")):
+        assert f'"assets/{name}"'.encode() in html.body
+        asset = server.request(f"/assets/{name}", accept_encoding="gzip")
+        assert asset.status == 200 and asset.headers["Content-Type"].startswith(kind)
+        assert len(gzip.decompress(asset.body)) > 10_000
+    server.end()  # it has printed nothing about a missing page
 
 
 def test_program_is_one_file_that_needs_only_glibc() -> None:

@@ -159,7 +159,8 @@ def wider(page: Page) -> list[str]:
             .map(e => e.outerHTML.slice(0, 200))]""")
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 390), ("light", 1200), ("dark", 1200)])
+@pytest.mark.parametrize(("scheme", "width"), [pytest.param("light", 390, marks=pytest.mark.view), ("dark", 390), ("light", 1200),
+                                               ("dark", 1200)])
 def test_every_page_is_accessible_and_fits_the_window(site: Page, scheme: str, width: int) -> None:
     site.set_viewport_size({"width": width, "height": 800})
     site.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]

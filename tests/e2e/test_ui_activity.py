@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from conftest import BIN, Yard, wait_for
+from house import Notebook
+from test_standby import kernel, start_gated_run  # noqa: F401  (a fixture)
 from ui import Ui, end
 
 CORES = os.cpu_count() or 1
@@ -160,6 +162,16 @@ def test_the_gpus_of_a_trial_and_their_use_are_shown(gpus: Yard) -> None:
     assert server.get("/api/v1/runs/1/timeline")["gpus"] == [[0]]
     assert max(server.get("/api/v1/runs/1/usage")["gpu_use"]) > 0.3
     end(server)
+
+
+def test_fork_servers_and_agents_on_standby_are_listed(yard: Yard, inside: Ui, kernel: Notebook) -> None:
+    gate, agent = start_gated_run(yard, kernel)
+    wait_for(lambda: [a["fork_server"] for a in inside.get("/api/v1/cluster")["runs"][0]["agents"]] == ["ready"],
+             "the agent reports its fork server")
+    assert inside.get("/api/v1/cluster")["standby"] == []  # it is in use
+    gate.touch()
+    wait_for(lambda: inside.get("/api/v1/cluster")["standby"], "the agent is on standby")
+    assert inside.get("/api/v1/cluster")["standby"] == [{"pid": agent, "client_pid": kernel.process.pid}]
 
 
 def test_the_cluster_is_shown_although_a_driver_does_not_answer(yard: Yard, inside: Ui) -> None:

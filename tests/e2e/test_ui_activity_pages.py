@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import re
 
-from browser import shoot
+import pytest
+from browser import RECORDER, Drawing, shoot
 from conftest import Yard, wait_for
+from house import Notebook
 from playwright.sync_api import Page, expect
+from test_standby import kernel, start_gated_run  # noqa: F401  (a fixture)
+from test_ui_activity import gpus  # noqa: F401  (a fixture)
 
 CORES = os.cpu_count() or 1
 # It stays at its peak for longer than the interval between samples.
@@ -18,6 +22,7 @@ def params(page: Page) -> dict[str, int]:
     return {name: int(value) for name, value in re.findall(r"[?&](from|to)=(\d+)", page.evaluate("location.search"))}
 
 
+@pytest.mark.view
 def test_a_timeline_shows_details_zooms_and_opens_a_trial(yard: Yard, page: Page) -> None:
     yard.run("run", "--name", "growth", "--parallel", "1", "--retries", "0", "--grid", "x=1..3", "--", "sh", "-c",
              f'python3 -c "{GROWS}"; [ {{x}} != 2 ]', rc=None)
@@ -68,6 +73,7 @@ def test_a_timeline_shows_details_zooms_and_opens_a_trial(yard: Yard, page: Page
     expect(page).to_have_url(re.compile("/runs/1/trials/2$"))
 
 
+@pytest.mark.view
 def test_the_cluster_shows_what_runs_and_what_is_held(yard: Yard, page: Page) -> None:
     start = page.url
     page.get_by_role("link", name="Cluster").click()
@@ -98,3 +104,44 @@ def test_the_cluster_shows_what_runs_and_what_is_held(yard: Yard, page: Page) ->
     yard.run("stop", "1")
     yard.wait_idle()
     expect(page.get_by_text("No runs are active, so there are no agents.")).to_be_visible()
+
+
+def test_gpus_have_lanes_and_who_waits_for_one_is_shown(gpus: Yard, page: Page) -> None:
+    origin, gate = page.url, gpus.project / "gate"
+    gpus.run("run", "--detach", "--gpus", "1", "--parallel", "4", "--oversubscribe", "--grid", "x=1..4", "--", "sh", "-c",
+             f"while [ ! -e {gate} ]; do sleep 0.05; done")
+    page.goto(origin + "cluster")
+    expect(page.get_by_text("2 running, 2 in the queue")).to_be_visible()
+    for n in range(2):
+        row = page.locator(".gpu", has_text=f"Fake GPU {n}")
+        expect(row).to_contain_text("1 trial, 40% busy", timeout=30_000)  # it is measured every few seconds
+        expect(row.get_by_role("meter", name=f"Memory of GPU {n} of local in use")).to_have_attribute("aria-valuetext", re.compile(" of "))
+    shoot(page, "cluster-gpus")
+    gate.touch()
+    wait_for(lambda: gpus.state() == "done", "the run ends")
+
+    page.add_init_script(RECORDER)
+    page.goto(origin + "runs/1?tab=timeline")
+    canvas = page.get_by_role("application", name="Timeline of 4 attempts")
+    wait_for(lambda: {"GPU 0", "GPU 1", "waiting"} <= set(Drawing(canvas).texts), "GPUs and the queue have lanes")
+    canvas.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    expect(page.locator(".timeline-now")).to_contain_text(re.compile(r"Trial 3: done, local.*, GPU [01], queued for .*, ran for"))
+    expect(page.get_by_role("img", name="GPUs in use of all trials over time")).to_be_visible()
+    shoot(page, "timeline-gpus")
+    page.goto(origin + "cluster")
+    expect(page.get_by_text("No runs are active, so there are no agents.")).to_be_visible()
+
+
+def test_fork_servers_and_agents_on_standby_are_on_the_cluster_page(yard: Yard, kernel: Notebook, page: Page) -> None:
+    page.get_by_role("link", name="Cluster").click()
+    gate, agent = start_gated_run(yard, kernel)
+    expect(page.locator(".cluster-run")).to_contain_text("fork server is ready")
+    expect(page.get_by_role("heading", name="On standby")).to_have_count(0)  # it is in use
+    gate.touch()
+    expect(page.get_by_role("heading", name="On standby")).to_be_visible()
+    expect(page.get_by_text(f"process {agent}, for {kernel.process.pid}")).to_be_visible()
+    shoot(page, "cluster-standby")
+    kernel.close()
+    expect(page.get_by_role("heading", name="On standby")).to_have_count(0)

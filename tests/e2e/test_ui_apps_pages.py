@@ -40,6 +40,7 @@ def page(server: Ui, browser: Browser) -> Iterator[Page]:
     assert complaints == []
 
 
+@pytest.mark.view
 def test_hyperparameters_are_read_in_tensorboard_inside_the_page(yard: Yard, server: Ui, page: Page) -> None:
     page.get_by_role("link", name="TensorBoard", exact=True).click()
     expect(page.get_by_label("Run 2")).to_be_checked()  # the newest

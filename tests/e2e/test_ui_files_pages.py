@@ -63,6 +63,7 @@ def test_folders_are_entered_sorted_and_kept_in_the_address(yard: Yard, page: Pa
     expect(page.get_by_role("button", name="f", exact=True)).to_be_visible()
 
 
+@pytest.mark.view
 def test_files_are_uploaded_by_button_and_by_drop(yard: Yard, page: Page, tmp_path: Path) -> None:
     (yard.project / "Resources").mkdir()
     data = os.urandom(20 << 20)
@@ -150,6 +151,7 @@ def test_each_kind_of_file_is_previewed(yard: Yard, page: Page) -> None:
     assert page.title() == "Files – hopyard" and "open=" not in page.url
 
 
+@pytest.mark.view
 def test_files_are_moved_deleted_downloaded_and_their_path_is_copied(yard: Yard, page: Page) -> None:
     put(yard, "Resources/a.txt", "text of a")
     put(yard, "Resources/old/b.txt", "b")
@@ -203,6 +205,7 @@ def test_names_that_are_not_text_and_links_do_not_break_the_page(yard: Yard, pag
     expect(page.get_by_role("complementary").get_by_role("link", name="Download")).to_have_count(0)
 
 
+@pytest.mark.view
 def test_models_have_metrics_and_a_link_to_their_run(yard: Yard, page: Page) -> None:
     page.get_by_role("link", name="Models", exact=True).click()
     expect(page.get_by_text("This project has no models yet")).to_be_visible()

@@ -49,6 +49,7 @@ def start(page: Page) -> FrameLocator:
     return lab
 
 
+@pytest.mark.view
 def test_form_has_the_fields_of_each_mode_and_refuses_invalid_values(page: Page) -> None:
     expect(page.get_by_role("heading", name="Jupyter")).to_be_visible()
     titles = page.locator(".field label")

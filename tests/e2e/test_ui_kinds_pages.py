@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from browser import shoot
 from conftest import Yard
 from playwright.sync_api import Page, expect
@@ -28,6 +29,7 @@ experiment.grid_search(silent, {"x": [1, [2, 3], None]}, name="silent")
 """
 
 
+@pytest.mark.view
 def test_runs_of_python_functions_are_shown_as_calls(yard: Yard, page: Page) -> None:
     subprocess.run([sys.executable, "-c", FUNCTION], env={**yard.env, "HOPYARD_PROGRAM": yard.bin}, cwd=yard.project, check=True,
                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

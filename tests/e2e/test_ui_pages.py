@@ -6,14 +6,16 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browser import shoot
 from conftest import Yard, wait_for
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 from ui import Ui, end
 
 
+@pytest.mark.view
 def test_a_run_is_watched_filtered_and_stopped(yard: Yard, page: Page) -> None:
     expect(page.get_by_text("This project has no runs yet")).to_be_visible()
     assert page.url.count("/") == 3 and page.url.endswith("/")  # no token in the address
@@ -45,6 +47,35 @@ def test_a_run_is_watched_filtered_and_stopped(yard: Yard, page: Page) -> None:
     expect(page.get_by_role("row", name="digits")).to_contain_text("stopped")
 
 
+@pytest.mark.view
+def test_runs_are_sorted_by_a_click_filtered_as_typed_and_chosen_for_a_comparison(yard: Yard, page: Page) -> None:
+    for name, acc in (("beta", 2), ("alpha", 9), ("gamma", 5)):
+        yard.run("run", "--name", name, "--max", "acc", "--", "echo", f"acc=0.{acc}")
+    names = page.locator(".scroll tbody td:nth-child(3)")
+    expect(names).to_have_text(["gamma", "alpha", "beta"])  # the newest first
+    page.get_by_role("button", name="Best").click()
+    expect(names).to_have_text(["alpha", "gamma", "beta"])
+    expect(page.get_by_role("columnheader", name="Best")).to_have_attribute("aria-sort", "descending")
+    page.get_by_role("button", name="Best").click()
+    expect(names).to_have_text(["beta", "gamma", "alpha"])
+    page.reload()  # the order is in the address
+    expect(names).to_have_text(["beta", "gamma", "alpha"])
+    page.get_by_label("Filter runs").press_sequentially("alph")
+    expect(names).to_have_text(["alpha"])
+    page.get_by_label("Filter runs").fill("")
+    chosen = page.get_by_role("group", name="Chosen runs")
+    page.get_by_label("Choose run 2").check()
+    expect(chosen.get_by_role("link", name="Compare")).to_have_count(0)  # one run alone is not compared
+    page.get_by_label("Choose run 1").check()
+    expect(chosen).to_contain_text("2 runs")
+    expect(chosen.get_by_role("link", name="TensorBoard")).to_have_attribute("href", re.compile("/tensorboard[?]runs=2,1$"))
+    chosen.get_by_role("link", name="Compare").click()
+    expect(page).to_have_url(re.compile("/compare[?]runs=2,1$"))
+    for name in ("Run 1 beta", "Run 2 alpha"):
+        expect(page.get_by_role("columnheader", name=name)).to_be_visible()
+
+
+@pytest.mark.view
 def test_a_trial_shows_its_curves_attempts_and_live_output(yard: Yard, page: Page) -> None:
     gate = yard.project / "gate"
     yard.run("run", "--detach", "--grid", "lr=[0.1]", "--max", "acc", "--", "sh", "-c",
@@ -81,6 +112,7 @@ def test_a_failed_trial_opens_with_its_error_messages(yard: Yard, page: Page) ->
     expect(page.get_by_label("stdout of trial 2")).to_have_text("acc=2")
 
 
+@pytest.mark.view
 def test_the_line_of_a_trial_runs_it_again_with_its_seed(yard: Yard, page: Page) -> None:
     yard.run("run", "--seed", 40, "--grid", "x=1..3", "--max", "seed", "--", "sh", "-c", "echo seed=$HOPYARD_SEED x={x}")
     page.goto(page.url + "runs/1/trials/2")
@@ -160,6 +192,7 @@ def test_a_page_says_that_its_server_is_gone_and_continues_after_a_login(yard: Y
         end(again)
 
 
+@pytest.mark.view
 def test_a_run_is_started_by_the_form(yard: Yard, page: Page) -> None:
     (yard.project / "train.sh").write_text('echo "acc=0.$2"\n')
     page.get_by_role("button", name="Start a run…").click()
@@ -213,6 +246,82 @@ def test_the_list_shows_what_failed_and_no_values_that_do_not_exist(yard: Yard, 
     shoot(page, "runs-failed")
     page.get_by_label("Filter runs").fill("single")
     expect(page.locator(".scroll tbody tr")).to_have_count(1)
+
+
+def start_form(page: Page, search: str) -> Locator:
+    """The form with a program, one hyperparameter, and this search."""
+    page.get_by_role("button", name="Start a run…").click()
+    form = page.get_by_role("dialog", name="Start a run")
+    form.get_by_label("Program").fill("train.sh")
+    form.get_by_label("Search").select_option(label=search)
+    form.get_by_label("Name of hyperparameter 1").fill("x")
+    form.get_by_label("Values of hyperparameter 1").fill("0.5..1.5")
+    form.get_by_label("Goal").select_option("minimize")
+    form.get_by_label("Metric").fill("loss")
+    return form
+
+
+def submit(page: Page, form: Locator) -> dict[str, Any]:
+    """Starts the run; returns what the API says about it."""
+    form.get_by_role("button", name="Start", exact=True).click()
+    expect(page.get_by_role("heading", name="Run 1")).to_be_visible()
+    return read(page, "runs/1")
+
+
+def read(page: Page, path: str) -> Any:
+    """A reply of the API."""
+    reply = page.request.get("/".join(page.url.split("/")[:3]) + f"/api/v1/{path}")
+    assert reply.status == 200, reply.text()
+    return reply.json()
+
+
+def test_a_random_search_with_limits_is_started_by_the_form(yard: Yard, page: Page) -> None:
+    gate = yard.project / "gate"
+    yard.script("train.sh", f'while [ ! -e {gate} ]; do sleep 0.02; done; [ "$HOPYARD_ATTEMPT" = 3 ] && echo "loss=$2"\n')
+    form = start_form(page, "at random")
+    form.get_by_label("Trials", exact=True).fill("3")
+    for label, text in (("Trials at a time", "1"), ("Memory per trial", "2G"), ("Time per trial", "15m"), ("Retries", "2")):
+        form.get_by_label(label).fill(text)
+    run = submit(page, form)
+    assert (run["kind"], run["total"], run["metric"], run["maximize"]) == ("random", 3, "loss", False)
+    assert run["options"] == [["memory", "2G"], ["timeout", "900000ms"]]
+    assert [(d["name"], d["kind"], d["low"], d["high"]) for d in run["search"]["space"]] == [("x", "float", 0.5, 1.5)]
+    wait_for(lambda: yard.processes("train.sh"), "a trial runs")
+    assert read(page, "cluster")["runs"][0]["slots"] == 1  # at a time
+    gate.touch()
+    expect(page.locator("header .state")).to_have_text("done")
+    assert all(0.5 <= t["value"] == t["params"]["x"] <= 1.5 for t in yard.trials())
+    assert [a["state"] for a in yard.attempts()] == ["failed", "failed", "done"] * 3  # two retries
+
+
+def test_an_evolution_is_started_by_the_form(yard: Yard, page: Page) -> None:
+    yard.script("train.sh", 'echo "loss=$2"\n')
+    form = start_form(page, "differential evolution")
+    form.get_by_label("Generations").fill("2")
+    run = submit(page, form)
+    assert (run["kind"], run["maximize"]) == ("evolve", False) and run["search"]["population"] > 3
+    assert run["total"] == 2 * run["search"]["population"]
+    expect(page.locator("header .state")).to_have_text("done")
+
+
+@pytest.fixture
+def no_session(yard: Yard) -> None:
+    """Spark sessions fail at once."""
+    yard.env["HOPYARD_PYTHON"] = "/bin/false"
+
+
+def test_a_run_on_an_engine_is_started_by_the_form(yard: Yard, no_session: None, page: Page) -> None:
+    yard.script("train.sh", "true\n")
+    form = start_form(page, "every combination (grid)")
+    form.get_by_label("Values of hyperparameter 1").fill("1..2")
+    form.get_by_label("Engine").fill("slurm")
+    form.get_by_role("button", name="Start", exact=True).click()
+    expect(form.get_by_role("alert")).to_contain_text("takes spark://HOST:PORT or yarn, not 'slurm'")
+    expect(form.get_by_label("Engine")).to_have_attribute("aria-invalid", "true")
+    form.get_by_label("Engine").fill("spark://127.0.0.1:7077")
+    run = submit(page, form)
+    assert run["engine"] == "spark" and ["engine", "spark://127.0.0.1:7077"] in run["options"]
+    expect(page.get_by_text("the Spark session could not be started")).to_be_visible()
 
 
 def notebook(*cells: str) -> str:

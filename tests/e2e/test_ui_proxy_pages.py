@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page in Chromium behind nginx, below a path, with the configuration of docs/cli.md."""
+"""The page in Chromium below a path: behind nginx, with the configuration of docs/cli.md, and behind JupyterHub's proxy."""
 from __future__ import annotations
 
 import os
@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,8 +70,10 @@ def nginx(folder: Path, servers: str) -> Iterator[Path]:
     assert program
     with subprocess.Popen([program, "-e", log, "-c", settings]) as process:
         wait_for(lambda: (folder / "nginx.pid").exists() or process.poll() is not None, "nginx starts")
-        yield log
-        process.send_signal(signal.SIGTERM)
+        try:
+            yield log
+        finally:
+            process.send_signal(signal.SIGTERM)
 
 
 @pytest.fixture
@@ -91,6 +94,7 @@ def behind(yard: Yard, fronts: list[int], browser: Browser, tmp_path: Path) -> I
     assert complaints == [] and "[error]" not in log.read_text()
 
 
+@pytest.mark.view
 def test_the_page_is_used_behind_nginx_below_a_path(yard: Yard, behind: Page, fronts: list[int], tmp_path: Path) -> None:
     gate = yard.project / "gate"
     expect(behind.get_by_text("This project has no runs yet")).to_be_visible()
@@ -122,3 +126,60 @@ def test_the_page_is_used_behind_nginx_below_a_path(yard: Yard, behind: Page, fr
         const s = new WebSocket(location.href.replace("https", "wss") + "websocket");
         s.onopen = () => done("open"); s.onerror = () => fail("refused"); })""") == "open"
     shoot(behind, "proxy")
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def server_proxy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """jupyter-server-proxy, which is not in .venv; Jupyter's server is."""
+    target = tmp_path_factory.mktemp("server-proxy")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", target]
+    for packages in (["--no-deps", "jupyter-server-proxy"], ["--upgrade", "aiohttp", "simpervisor"]):
+        installed = subprocess.run([*pip, *packages], capture_output=True, text=True)
+        if installed.returncode:
+            pytest.skip(f"needs PyPI: {installed.stderr[-200:]}")
+    return target
+
+
+@contextmanager
+def jupyter_server(yard: Yard, port: int, server_proxy: Path, folder: Path) -> Iterator[None]:
+    """As JupyterHub starts it for ada, but without a login."""
+    env = {**yard.env, "PYTHONPATH": str(server_proxy), "HOME": str(folder), "JUPYTER_CONFIG_DIR": str(folder / "config")}
+    options = ["--allow-root", "--no-browser", "--ServerApp.base_url=/user/ada", "--IdentityProvider.token=", f"--port={port}",
+               "--ServerApp.port_retries=0", "--ServerApp.jpserver_extensions={'jupyter_server_proxy': True}"]
+    with subprocess.Popen([sys.executable, "-m", "jupyter_server", *options], env=env, cwd=folder, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        wait_for(lambda: process.poll() is not None or port in listening(process.pid), "the server listens")
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+@pytest.mark.full
+def test_the_page_is_used_behind_the_proxy_of_jupyterhub(yard: Yard, browser: Browser, server_proxy: Path, tmp_path: Path) -> None:
+    gate, hub, own = yard.project / "gate", free_port(), free_port()
+    base = f"http://localhost:{hub}/user/ada/proxy/absolute/{own}"
+    server = Ui(yard, "--port", str(own), "--base-url", base)
+    page = browser.new_page()
+    with jupyter_server(yard, hub, server_proxy, tmp_path):
+        page.goto(base + server.login)
+        expect(page.get_by_text("This project has no runs yet")).to_be_visible()
+        yard.run("run", "--detach", "--name", "digits", "--grid", "x=[1]", "--max", "acc", "--", "sh", "-c",
+                 f"echo first; while [ ! -e {gate} ]; do sleep 0.05; done; echo acc=0.5")
+        page.get_by_role("link", name="digits").click()  # without a reload
+        page.get_by_role("cell", name="1", exact=True).first.get_by_role("link").click()
+        gate.touch()  # this proxy passes events on at once, and other replies when they are complete
+        expect(page.get_by_role("log")).to_have_text("first\nacc=0.5")
+        assert page.url == f"{base}/runs/1/trials/1"
+        page.get_by_role("button", name="Edit…").click()
+        page.get_by_role("dialog").get_by_label("Tags").fill("night")
+        page.get_by_role("dialog").get_by_role("button", name="Save").click()  # changes have the origin of the hub
+        expect(page.locator("header .tag")).to_have_text("night")
+        page.close()
+    end(server)

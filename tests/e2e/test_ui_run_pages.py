@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 
 import pytest
-from browser import serious, shoot
+from browser import RECORDER, Drawing, serious, shoot
 from conftest import Yard, wait_for
 from playwright.sync_api import Download, Locator, Page, expect
 
@@ -48,6 +48,7 @@ def downloaded(download: Download) -> str:
 
 # ---- the table -----------------------------------------------------------------------------------------------------------
 
+@pytest.mark.view
 def test_a_click_on_a_title_sorts_by_it_and_another_click_turns_the_order(page: Page, lattice: None) -> None:
     open_run(page, "trials")
     expect(page.get_by_role("columnheader", name="acc")).to_have_attribute("aria-sort", "descending")  # the best first
@@ -185,6 +186,23 @@ def test_tags_of_trials_are_a_column_that_is_filtered_and_exported(page: Page, l
     assert "hide=" not in page.url
 
 
+def test_a_trial_is_tagged_and_annotated_on_its_page_and_the_table_shows_it(page: Page, lattice: None) -> None:
+    open_run(page, "trials", sort="number")
+    page.get_by_role("link", name="3", exact=True).click()
+    page.get_by_role("button", name="Edit…").click()
+    form = page.get_by_role("dialog", name="Trial 3 of run 1")
+    form.get_by_label("Tags").fill("odd, keep")
+    form.get_by_label("Note").fill("converged twice")
+    form.get_by_role("button", name="Save").click()
+    expect(page.locator("header .tag")).to_have_text(["odd", "keep"])
+    expect(page.locator("dl .note")).to_have_text("converged twice")
+    page.go_back()
+    expect(page.locator(".rows td[title='converged twice'] .tag")).to_have_text(["odd", "keep"])
+    page.get_by_label("Filter trials").fill("tag=odd")
+    expect(status(page)).to_have_text("1 of 120 trials")
+    assert column(page, "Trial") == ["3"]
+
+
 def test_a_table_grows_while_its_run_goes_on(yard: Yard, page: Page) -> None:
     gate = yard.project / "gate"
     yard.run("run", "--detach", "--parallel", "1", "--grid", "x=1..4", "--max", "acc", "--", "sh", "-c",
@@ -213,6 +231,7 @@ def brush(page: Page, axis: int, axes: int, from_y: float, to_y: float) -> None:
     page.mouse.up()
 
 
+@pytest.mark.view
 def test_a_range_of_an_axis_selects_trials_and_is_in_the_address(page: Page, lattice: None) -> None:
     open_run(page, "parallel")
     brush(page, 0, 4, 0.0, 0.25)  # the upper quarter of x
@@ -291,6 +310,53 @@ def test_a_retried_trial_has_a_curve_for_each_attempt(yard: Yard, page: Page) ->
     open_run(page, "curves", by="time")  # the last attempt alone, as by step
     hover(page, page.get_by_role("img", name="acc of 1 trial"), 0.001)
     expect(page.locator(".legend li")).to_contain_text("0.6")
+
+
+def is_linear(pixels: list[float], values: list[float]) -> bool:
+    """Whether the values are drawn there on a linear axis, to a pixel."""
+    low, high = values.index(min(values)), values.index(max(values))
+    scale = (pixels[high] - pixels[low]) / (values[high] - values[low])
+    return all(abs(p - pixels[low] - (v - values[low]) * scale) <= 1.5 for p, v in zip(pixels, values))
+
+
+def smooth(values: list[float], weight: float) -> list[float]:
+    means, mean, mass = [], 0.0, 0.0
+    for value in values:
+        mean = weight * mean + (1 - weight) * value
+        mass = weight * mass + 1 - weight
+        means.append(mean / mass)
+    return means
+
+
+@pytest.mark.view
+def test_smoothing_logarithm_and_time_change_what_is_drawn(yard: Yard, page: Page) -> None:
+    steps, values = [1.0, 2.0, 4.0, 8.0], [1.0, 100.0, 10.0, 1000.0]
+    page.add_init_script(RECORDER)
+    yard.run("run", "--grid", "x=[1]", "--min", "loss", "--", "sh", "-c",  # at times that differ
+             "; sleep 0.02; ".join(f"hopyard report loss={value} step={step}" for step, value in zip(steps, values)))
+    open_run(page, "curves")
+    canvas = page.get_by_role("img", name="loss of 1 trial").locator("canvas")
+
+    def wait_for_line(x: list[float], y: list[float]) -> None:
+        def is_drawn() -> bool:
+            lines = Drawing(canvas).lines
+            if len(lines) != 1 or len(lines[0]) != len(x):
+                return False
+            return is_linear([point[0] for point in lines[0]], x) and is_linear([point[1] for point in lines[0]], y)
+        wait_for(is_drawn, f"the line goes through {list(zip(x, y))}")
+
+    wait_for_line(steps, values)
+    page.get_by_label("Smoothing").fill("0.5")
+    wait_for_line(steps, smooth(values, 0.5))
+    page.get_by_label("logarithmic").check()
+    wait_for_line(steps, [math.log(value) for value in smooth(values, 0.5)])
+    page.get_by_label("Horizontal axis").select_option("time")
+    times = page.request.get("/".join(page.url.split("/")[:3]) + "/api/v1/runs/1/curves?best=1").json()["curves"][0]["time"]
+    wait_for_line(times, [math.log(value) for value in smooth(values, 0.5)])
+    assert "seconds" in Drawing(canvas).texts
+    page.get_by_label("logarithmic").uncheck()
+    page.get_by_label("Smoothing").fill("0")
+    wait_for_line(times, values)
 
 
 def test_trials_side_by_side_mark_what_differs(page: Page, lattice: None) -> None:
@@ -377,6 +443,7 @@ def test_points_of_a_contour_are_named_and_open_their_trials(page: Page, lattice
     expect(page.get_by_role("heading", name="Run 1, trial 1")).to_be_visible()
 
 
+@pytest.mark.view
 def test_the_overview_shows_the_best_so_far_and_what_matters(page: Page, lattice: None) -> None:
     open_run(page)
     expect(page.get_by_role("img", name="The best acc after each trial")).to_be_visible()
@@ -399,6 +466,30 @@ def test_the_logs_of_a_run_are_copied_and_opened(yard: Yard, page: Page) -> None
     logs.get_by_role("link", name="Files").click()
     expect(page.get_by_role("link", name="x=2")).to_be_visible()
     assert page.url.endswith(f"/files/{yard.logdir().relative_to(yard.project)}")
+
+
+def test_the_best_so_far_and_the_importance_grow_while_a_run_goes_on(yard: Yard, page: Page) -> None:
+    gate = yard.project / "gate"
+    page.add_init_script(RECORDER)
+    yard.run("run", "--detach", "--parallel", "1", "--grid", "x=1..3", "--grid", "y=1..4", "--max", "acc", "--", "sh", "-c",
+             f"[ {{x}} != 3 ] || while [ ! -e {gate} ]; do sleep 0.02; done; echo acc=$(({{x}} * {{x}} * 10 + {{y}}))")
+    wait_for(lambda: sum(t["state"] == "done" for t in yard.trials()) == 8, "the trials before the gate are done")
+    open_run(page)
+    page.evaluate("window.isSame = true")
+    canvas = page.get_by_role("img", name="The best acc after each trial").locator("canvas")
+
+    def levels() -> int:
+        """Of the line of steps."""
+        return len({y for _, y in max(Drawing(canvas).lines, key=len, default=[])})
+
+    expect(page.get_by_text("8 of 8 trials")).to_be_visible()
+    wait_for(lambda: levels() == 8, "each trial is better than the ones before")
+    shares = page.locator(".bars").inner_text()
+    gate.touch()
+    expect(page.get_by_text("12 of 12 trials")).to_be_visible(timeout=15_000)  # it is computed every 5 s
+    wait_for(lambda: levels() == 12, "the line has grown")
+    assert page.locator(".bars").inner_text() != shares
+    assert page.evaluate("window.isSame")  # without a reload
 
 
 def test_an_evolution_has_its_generations(yard: Yard, page: Page) -> None:
@@ -444,6 +535,7 @@ def test_axes_of_a_positive_metric_can_be_logarithmic(yard: Yard, page: Page) ->
     expect(page.get_by_label("gain logarithmic")).to_have_count(0)  # its values are negative
 
 
+@pytest.mark.view
 def test_runs_are_compared_by_their_best_and_their_settings(yard: Yard, page: Page) -> None:
     yard.run("run", "--name", "small", "--grid", "x=1..4", "--max", "acc", "--", "sh", "-c", "echo acc=0.{x}")
     yard.run("run", "--name", "large", "--grid", "x=1..8", "--max", "acc", "--", "sh", "-c", "echo acc=0.{x}")

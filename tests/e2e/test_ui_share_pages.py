@@ -21,6 +21,7 @@ def train(yard: Yard) -> Path:
     return folder
 
 
+@pytest.mark.view
 def test_a_folder_is_shared_and_revoked(yard: Yard, train: Path, page: Page) -> None:
     page.get_by_role("link", name="Files").click()
     page.get_by_role("link", name="Resources").click()
@@ -47,6 +48,7 @@ def test_a_folder_is_shared_and_revoked(yard: Yard, train: Path, page: Page) -> 
     assert os.listxattr(train) == []
 
 
+@pytest.mark.view
 def test_a_data_set_is_accepted_opened_and_removed(yard: Yard, page: Page, tmp_path: Path) -> None:
     theirs = tmp_path / "alice's" / "churn" / "Resources" / "theirs"
     theirs.mkdir(parents=True)
