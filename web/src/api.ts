@@ -208,7 +208,8 @@ const outputPath = (run: string, trial: string, stream: string) =>
 
 /** The output of a trial from an offset on, in pieces as they come, until the trial is over or `signal` aborts. */
 export async function* followOutput(run: string, trial: string, stream: string, offset: number, signal: AbortSignal) {
-  const reply = await fetch(endpoint(`${outputPath(run, trial, stream)}?offset=${offset}&follow=1`), { signal });
+  const headers = { Accept: "text/event-stream" }; // otherwise JupyterHub's proxy waits for the end
+  const reply = await fetch(endpoint(`${outputPath(run, trial, stream)}?offset=${offset}&follow=1`), { headers, signal });
   if (!reply.ok) throw new Refused(reply.status, (await reply.json()).error);
   const reader = reply.body!.getReader();
   for (;;) {
