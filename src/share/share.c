@@ -114,8 +114,8 @@ static int set_state(const struct hy_share_project *p, struct hy_shares *all, si
 
 /* ---- steps: the record says what has to be completed after an interruption --------------------- */
 
-static int revoke(const struct hy_share_project *p, struct hy_shares *all, size_t i, struct hy_share_report *r,
-                  struct hy_err *err)
+static int revoke_share(const struct hy_share_project *p, struct hy_shares *all, size_t i, struct hy_share_report *r,
+                        struct hy_err *err)
 {
     int rc = all->list[i].state == HY_SHARE_REVOKING ? 0 : set_state(p, all, i, HY_SHARE_REVOKING, err);
 
@@ -127,8 +127,8 @@ static int revoke(const struct hy_share_project *p, struct hy_shares *all, size_
     return hy_share_records_save(p, all, err);
 }
 
-static int grant(const struct hy_share_project *p, struct hy_shares *all, size_t i, struct hy_share_report *r,
-                 struct hy_err *err)
+static int grant_share(const struct hy_share_project *p, struct hy_shares *all, size_t i, struct hy_share_report *r,
+                       struct hy_err *err)
 {
     int rc = hy_share_grant(p->url, all, &all->list[i], r, err);
 
@@ -138,10 +138,10 @@ static int grant(const struct hy_share_project *p, struct hy_shares *all, size_t
 static int complete(const struct hy_share_project *p, struct hy_shares *all, size_t i, struct hy_err *err)
 {
     hy_cleanup_share_report struct hy_share_report r = {0};
-    int rc = all->list[i].state == HY_SHARE_GRANTING ? grant(p, all, i, &r, err) : -ENOENT;
+    int rc = all->list[i].state == HY_SHARE_GRANTING ? grant_share(p, all, i, &r, err) : -ENOENT;
 
     if (rc == -ENOENT || rc == -ENOTDIR || rc == -ELOOP) /* to be revoked, or the data set does not exist any more */
-        rc = revoke(p, all, i, &r, err);
+        rc = revoke_share(p, all, i, &r, err);
     return rc;
 }
 
@@ -185,7 +185,7 @@ static int undo(const struct hy_share_project *p, struct hy_shares *all, size_t 
     hy_cleanup_share_report struct hy_share_report r = {0};
     struct hy_err why = {0};
 
-    if (revoke(p, all, i, &r, &why) < 0 && err && path && user) { /* the record stays for hy_share_repair */
+    if (revoke_share(p, all, i, &r, &why) < 0 && err && path && user) { /* the record stays for hy_share_repair */
         struct hy_err first = *err;
 
         hy_err_set(err, rc, "%s. It could not be undone either: %s. Run: hopyard share remove '%s' --with %s",
@@ -209,7 +209,7 @@ static int add(const struct hy_share_project *p, struct hy_shares *all, struct h
     i = is_new ? (int)all->count - 1 : i;
     if (rc < 0)
         return rc;
-    rc = grant(p, all, (size_t)i, r, err);
+    rc = grant_share(p, all, (size_t)i, r, err);
     if (rc < 0)
         return is_new ? undo(p, all, (size_t)i, rc, err) : rc;
     return hy_share_find_blocked(p->url, &all->list[i], &r->blocked, err);
@@ -263,7 +263,7 @@ int hy_share_remove(const struct hy_share_project *p, const char *path, const ch
     if (rc == 0 && i < 0)
         rc = hy_err_set(err, -ENOENT, "'%s' is not shared with '%s'", path, s.user);
     if (rc == 0)
-        rc = revoke(p, &all, (size_t)i, &r, err);
+        rc = revoke_share(p, &all, (size_t)i, &r, err);
     hy_share_done(&s);
     if (rc == 0)
         *ret = r;
