@@ -78,8 +78,9 @@ def test_grid_search(yard: Yard) -> None:
     assert tour.value(2) == {"learning_rate": [0.01, 0.01, 0.0001, 0.0001], "dropout": [0.1, 0.5, 0.1, 0.5]}
     trials = yard.trials()
     assert [t["state"] for t in trials] == ["done"] * 4
-    best = max(trials, key=lambda t: t["value"])
-    assert tour.value(4) == best["params"] and best["params"]["learning_rate"] == 0.01, "the slow learner is worse"
+    [best] = [t for t in trials if t["params"] == tour.value(4)]
+    assert best["value"] == max(t["value"] for t in trials)  # another may be as good
+    assert best["params"]["learning_rate"] == 0.01, "the slow learner is worse"
     assert "4 of 4 trials" in tour.table(3) and "tensorboard" in tour.table(3)
     logs = tour.printed(5)
     assert [line.split()[0] for line in logs] == sorted(t["dir"] for t in trials)
@@ -153,8 +154,8 @@ def test_grid_search_on_spark(yard: Yard, spark_cluster: dict[str, Any]) -> None
     assert tour.printed(1)[-1] == f"2 executors at {spark_cluster['spark']}"
     trials = yard.trials()
     assert [t["state"] for t in trials] == ["done"] * 4 and on_executors(yard)
-    best = max(t["value"] for t in trials)
-    assert tour.value(4) in [t["params"] for t in trials if t["value"] == best] and "4 of 4 trials" in tour.table(3)
+    [best] = [t for t in trials if t["params"] == tour.value(4)]
+    assert best["value"] == max(t["value"] for t in trials) and "4 of 4 trials" in tour.table(3)  # another may be as good
     assert [line.split()[0] for line in tour.printed(5)] == sorted(t["dir"] for t in trials)
     assert tour.value(6) is True and list((yard.logdir() / best["dir"] / "train").glob("events.out.tfevents.*"))
 
