@@ -86,6 +86,7 @@ def start_form(page: Page) -> None:
     page.get_by_role("button", name="Start a run…").click()
     form = page.get_by_role("dialog", name="Start a run")
     form.get_by_label("Program").fill("train.sh")
+    form.get_by_label("Metric").fill("acc")
     form.get_by_label("Trials at a time").fill("many")
     form.get_by_role("button", name="Start", exact=True).click()
     expect(form.get_by_role("alert")).to_be_visible()

@@ -137,7 +137,7 @@ def test_gpus_have_lanes_and_who_waits_for_one_is_shown(gpus: Yard, page: Page) 
 def test_fork_servers_and_agents_on_standby_are_on_the_cluster_page(yard: Yard, kernel: Notebook, page: Page) -> None:
     page.get_by_role("link", name="Cluster").click()
     gate, agent = start_gated_run(yard, kernel)
-    expect(page.locator(".cluster-run")).to_contain_text("fork server is ready")
+    expect(page.locator(".cluster-run")).to_contain_text("fork server is ready", timeout=60_000)
     expect(page.get_by_role("heading", name="On standby")).to_have_count(0)  # it is in use
     gate.touch()
     expect(page.get_by_role("heading", name="On standby")).to_be_visible()

@@ -36,6 +36,9 @@ export const logAxis: uPlot.Axis = {
   values: (_, ticks) => ticks.map((x) => metric(x)),
 };
 
+/** Whole numbers only: there is no trial 1.5. */
+export const wholeAxis: uPlot.Axis = { incrs: [1, 10, 100, 1e3, 1e4, 1e5, 1e6].flatMap((n) => [n, 2 * n, 5 * n]) };
+
 /** Whether a logarithmic axis can show them all. */
 export const arePositive = (values: Iterable<number | null | undefined>) => [...values].every((v) => v === null || v === undefined || v > 0);
 
@@ -48,6 +51,8 @@ export function LogChoice({ label, isLog, onChange }: { label?: string; isLog: b
     </label>
   );
 }
+
+const areWhole = (values: ArrayLike<number>) => Array.from(values).every(Number.isInteger);
 
 interface PlotProps {
   data: uPlot.AlignedData;
@@ -141,7 +146,7 @@ export function CurveChart({ name, curve, log }: { name: string; curve: Curve; l
           height: 200,
           scales: { x: { time: false }, y: isLog ? logScale : {} },
           axes: [
-            { ...axis(), label: title },
+            { ...axis(), ...(areWhole(data[0]) ? wholeAxis : {}), label: title },
             { ...axis(), ...(isLog ? logAxis : {}), size: 70 },
           ],
           series: [{ label: title }, ...series],

@@ -5,7 +5,7 @@ import { useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { setParams, to, useAddress } from "./address";
 import { getRun, Refused, type Run } from "./api";
-import { arePositive, axis, LogChoice, logAxis, logScale, Plot, useScheme } from "./chart";
+import { arePositive, axis, logAxis, LogChoice, logScale, Plot, useScheme, wholeAxis } from "./chart";
 import { seriesColor } from "./colors";
 import { command, count, duration, kindOf, metric, unitName, value as valueText } from "./format";
 import { bestSoFar, OverChoice } from "./history";
@@ -72,7 +72,7 @@ function Chart({ all, name, over, log, children }: ChartProps) {
           height: 340,
           scales: { x: { time: false }, y: isLog ? logScale : {} },
           axes: [
-            { ...axis(), label: over === "time" ? "seconds" : "trial" },
+            { ...axis(), ...(over === "trials" ? wholeAxis : {}), label: over === "time" ? "seconds" : "trial" },
             { ...axis(), ...(isLog ? logAxis : {}), size: 70 },
           ],
           series: [

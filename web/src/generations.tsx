@@ -4,7 +4,7 @@ import { useMemo, useRef } from "preact/hooks";
 import type uPlot from "uplot";
 import { setParams } from "./address";
 import type { Run } from "./api";
-import { axis, color, LogChoice, logAxis, logScale, Plot, pointSeries, thin } from "./chart";
+import { axis, color, logAxis, LogChoice, logScale, Plot, pointSeries, thin, wholeAxis } from "./chart";
 import { count } from "./format";
 import { pointPlugin } from "./points";
 import { canBeLog, isLogAxis, toggled } from "./scale";
@@ -91,7 +91,7 @@ export function Generations({ run, trials, params }: { run: Run; trials: Trials;
           cursor: { y: false },
           scales: { x: { time: false, range: [0.4, last + 0.6] }, y: isLog ? logScale : {} },
           axes: [
-            { ...axis(), label: "generation", incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] },
+            { ...axis(), ...wholeAxis, label: "generation" },
             { ...axis(), ...(isLog ? logAxis : {}), size: 70 },
           ],
           series: [{}, pointSeries(run.metric ?? "value", color("accent"), 4)],

@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import uPlot from "uplot";
 import { setParams } from "./address";
 import type { Run } from "./api";
-import { arePositive, axis, color, LogChoice, logAxis, logScale, Plot, pointSeries } from "./chart";
+import { arePositive, axis, color, logAxis, LogChoice, logScale, Plot, pointSeries, wholeAxis } from "./chart";
 import { sortRows, type Trials } from "./trials";
 
 const POINTS = 5000; // more are not distinguishable
@@ -85,7 +85,7 @@ export function History({ run, trials, params }: { run: Run; trials: Trials; par
             y: isLog && canLog ? logScale : data[0].length >= 20 ? { range } : {},
           },
           axes: [
-            { ...axis(), label: title },
+            { ...axis(), ...(over === "trials" ? wholeAxis : {}), label: title },
             { ...axis(), ...(isLog && canLog ? logAxis : {}), size: 70 },
           ],
           series: [

@@ -38,7 +38,6 @@ let address = "";
 let retry: ReturnType<typeof setTimeout> | undefined;
 
 function setConnection(state: Connection): void {
-  wasConnected ||= state === "connected";
   if (!wasConnected) return;
   connection = state;
   for (const watcher of watchers) watcher(state);
@@ -123,6 +122,7 @@ export function useLive<T>(key: string, load: () => Promise<T>): Live<T> {
       isLoading = true;
       try {
         const value = await latest.current();
+        wasConnected = true;
         if (isCurrent) setState({ value });
       } catch (error) {
         const isConnection = !(error instanceof Refused) || needsLogin(error);
