@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the page shows, asked for again whenever the store has changed.
+// What the page shows, requested again whenever the store has changed.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { currentProject } from "./address";
 import { endpoint, getProjects, Refused } from "./api";
@@ -65,7 +65,7 @@ async function onError(failed: EventSource): Promise<void> {
   if (source === null || source === failed) setConnection(state);
 }
 
-/** One connection, for the project that is shown. The first event tells the current state, so that all is loaded again. */
+/** One connection, for the project that is shown. The server sends an event at once, so that everything is loaded again. */
 function connect(): void {
   if (document.hidden || (source && address === endpoint("/events"))) return;
   disconnect();
