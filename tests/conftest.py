@@ -31,9 +31,9 @@ MODULES = re.compile(r"test_(?:hvd|horovod|tfops|tfos|tfcluster|gfile)")  # they
 def names_in(path: Path) -> tuple[bool, dict[str, str]]:
     """Whether the module itself imports TensorFlow, and the source of each name that it defines."""
     text = path.read_text()
-    whole, names = False, {}
+    whole, names, lines = False, {}, text.splitlines()
     for node in ast.parse(text).body:
-        source = ast.get_source_segment(text, node) or ""
+        source = "\n".join(lines[node.lineno - 1:node.end_lineno])  # get_source_segment splits the whole text each time
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             whole = whole or bool(IMPORTS.search(source))
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):

@@ -91,14 +91,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [i for i in items if i not in left]
 
 
-def pids_with(mark: str) -> dict[int, str]:
-    """Processes whose environment contains `mark`, with their command lines.
+def all_pids() -> frozenset[str]:
+    return frozenset(entry for entry in os.listdir("/proc") if entry.isdigit())
 
-    Tests call it 50 times a second while they wait, so of most processes it reads one file.
+
+def pids_with(mark: str, older: frozenset[str] = frozenset()) -> dict[int, str]:
+    """Processes whose environment contains `mark`, with their command lines; not those in `older`.
+
+    Tests call it up to 100 times a second while they wait, so of most processes it reads one file or none.
     """
     found, wanted = {}, mark.encode()
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit() or int(entry) == os.getpid():
+    for entry in all_pids() - older:
+        if int(entry) == os.getpid():
             continue
         try:
             with open(f"/proc/{entry}/environ", "rb", buffering=0) as environ:
@@ -127,6 +131,7 @@ def cgroups_left() -> set[str]:
 class Yard:
     def __init__(self, folder: Path, binary: str = BIN) -> None:
         self.bin = binary
+        self.older_pids = all_pids()
         self.cgroups_before = cgroups_left()
         self.project = folder / "project"
         self.project.mkdir()
@@ -250,7 +255,7 @@ class Yard:
 
     # ---- its processes ----
     def processes(self, pattern: str = "") -> dict[int, str]:
-        return {p: c for p, c in pids_with(f"XDG_RUNTIME_DIR={self.runtime}").items() if re.search(pattern, c)}
+        return {p: c for p, c in pids_with(f"XDG_RUNTIME_DIR={self.runtime}", self.older_pids).items() if re.search(pattern, c)}
 
     def process(self, name: str) -> int:
         """The PID of the only hopyard process of this kind ("driver", "agent"), not of its reaper."""
