@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import re
 import shutil
@@ -18,13 +19,21 @@ from conftest import RELEASE_BIN, ROOT, Yard
 from ui import Ui
 
 
+def has_werror(build: Path, env: dict[str, str]) -> bool:
+    """As `make test` configures the build. With another value everything would be compiled again."""
+    if not (build / "meson-info").exists():
+        return False
+    options = subprocess.run(["meson", "introspect", build, "--buildoptions"], check=True, capture_output=True, env=env).stdout
+    return next(option["value"] for option in json.loads(options) if option["name"] == "werror")
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`pip wheel .` of the tree, built in the directory that the setup uses, so that little is rebuilt."""
-    out = tmp_path_factory.mktemp("wheel")
+    out, build = tmp_path_factory.mktemp("wheel"), ROOT / "build/wheel"
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     subprocess.run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", out,
-                    f"-Cbuild-dir={ROOT}/build/wheel", str(ROOT)], check=True,
-                   env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"})
+                    f"-Cbuild-dir={build}", f"-Csetup-args=-Dwerror={str(has_werror(build, env)).lower()}", str(ROOT)], check=True, env=env)
     return next(out.glob("*.whl"))
 
 
