@@ -2,7 +2,7 @@
 """A process with TensorFlow takes half of the CPU time to start and to exit. Each Python of the tests loads this from a
 .pth file.
 
-Keras does not import packages for its adapters and its galleries of pictures, TensorFlow's old Keras not SciPy, which no
+Keras does not import packages for its adapters and galleries of pictures, TensorFlow's old Keras not SciPy, which no
 test uses there, and jsonschema none that checks internationalized addresses: others import them as always. The garbage
 collector runs rarely: while modules are imported it finds nothing.
 At exit it does not run at all (a third of the time): an interpreter that exits destroys its modules anyway.
