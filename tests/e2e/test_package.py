@@ -81,7 +81,8 @@ def test_installed_wheel_serves_its_page_without_node(installed: Path, yard: Yar
 
 
 def test_program_is_one_file_that_needs_only_glibc() -> None:
-    assert os.path.getsize(RELEASE_BIN) < 8 * 1024 * 1024
+    has_counters = "COVERAGE_PROCESS_START" in os.environ  # make coverage: it is larger, and not a release
+    assert os.path.getsize(RELEASE_BIN) < (16 if has_counters else 8) * 1024 * 1024
     libraries = re.findall(r"^\s*(\S+)", subprocess.run(["ldd", RELEASE_BIN], check=True, capture_output=True, text=True).stdout, re.M)
     allowed = re.compile(r"(linux-vdso|/lib64/ld-linux[-\w]*|libc|libm|libdl|librt|libpthread|libresolv)\.so\.\d+")
     assert libraries and all(allowed.fullmatch(name) for name in libraries), libraries

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <sqlite3.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 /* ---- runs ------------------------------------------------------------------------ */
@@ -145,6 +146,33 @@ HY_TEST_WITH(test_states_have_names, new_project, no_project)
     assert_string_equal(hy_attempt_state_name(HY_ATTEMPT_LOST), "lost");
     assert_string_equal(hy_run_state_name((enum hy_run_state)99), "unknown");
     assert_string_equal(hy_trial_state_name((enum hy_trial_state) - 1), "unknown");
+}
+
+static int check_defaults(void *arg, const struct hy_run_row *run, const struct hy_run_counts *counts)
+{
+    (void)counts;
+    assert_string_equal(run->app_id, "");
+    assert_true(run->created >= *(const int64_t *)arg);
+    return 0;
+}
+
+HY_TEST_WITH(test_a_run_without_application_or_time_gets_an_empty_one_and_now, new_project, no_project)
+{
+    int64_t now = hy_clock_wall_ms();
+    struct hy_store *s = open_store(HY_STORE_WRITE);
+    struct hy_run_row row = full_run;
+    int64_t run, found;
+
+    row.app_id = NULL;
+    row.created = 0;
+    OK(hy_store_run_add(s, &row, &run, &err));
+    OK(hy_store_commit(s, &err));
+    OK(hy_store_run_find(s, "1", &found, &err));
+    assert_int_equal(found, run);
+    OK(hy_store_run_each(s, run, check_defaults, &now, &err));
+    FAILS(hy_store_run_find(s, "0", &found, &err), -ENOENT, "'0'");
+    FAILS(hy_store_run_find(s, "9223372036854775808", &found, &err), -ENOENT, "9223372036854775808");
+    hy_store_close(s);
 }
 
 /* ---- labels ---------------------------------------------------------------------- */

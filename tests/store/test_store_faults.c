@@ -393,6 +393,94 @@ static int call_remove_backup(struct caller *c)
     return hy_store_remove_backup(c->s, c->run, &err);
 }
 
+static int call_run_rename(struct caller *c)
+{
+    return hy_store_run_rename(c->s, c->run, "n", &err);
+}
+
+static int call_label_set(struct caller *c)
+{
+    return hy_store_label_set(c->s, c->run, &(struct hy_label_row){.trial = 1, .tags = "[\"a\"]", .note = "a note"},
+                              &err);
+}
+
+static int count_label(void *arg, const struct hy_label_row *label)
+{
+    (void)label;
+    ++*(int *)arg;
+    return 0;
+}
+
+static int call_label_each(struct caller *c)
+{
+    return hy_store_label_each(c->s, c->run, count_label, &(int){0}, &err);
+}
+
+static int call_usage_set(struct caller *c)
+{
+    struct hy_usage_row u = {.trial = 1, .attempt = 1, .points = "points", .points_len = 6};
+
+    return hy_store_usage_set(c->s, c->run, &u, &err);
+}
+
+static int count_usage(void *arg, const struct hy_usage_row *u)
+{
+    (void)u;
+    ++*(int *)arg;
+    return 0;
+}
+
+static int call_usage_each(struct caller *c)
+{
+    int rc = hy_store_usage_each(c->s, c->run, 0, count_usage, &(int){0}, &err);
+
+    return rc < 0 ? rc : hy_store_usage_each(c->s, c->run, 1, count_usage, &(int){0}, &err);
+}
+
+static int count_attempt_usage(void *arg, const struct hy_attempt_row *a, const struct hy_usage_row *u)
+{
+    (void)a;
+    (void)u;
+    ++*(int *)arg;
+    return 0;
+}
+
+static int call_usage_between(struct caller *c)
+{
+    return hy_store_attempt_usage_between(c->s, c->run, 0, INT64_MAX, count_attempt_usage, &(int){0}, &err);
+}
+
+static int call_version(struct caller *c)
+{
+    return hy_store_version(c->s, &(int64_t){0}, &err);
+}
+
+/* A new name each time, since a project that is listed already is not written again. */
+static int call_project_register(struct caller *c)
+{
+    char path[128];
+
+    snprintf(path, sizeof path, "%s/%lld", project, (long long)++c->last);
+    return hy_project_register(path, &err);
+}
+
+static int count_project(void *arg, const char *id, const char *path)
+{
+    (void)id;
+    (void)path;
+    ++*(int *)arg;
+    return 0;
+}
+
+/* Those that were registered above do not exist, so they are removed from the list. */
+static int call_project_each(struct caller *c)
+{
+    int rc = hy_project_register(project, &err);
+
+    (void)c;
+    return rc < 0 ? rc : hy_project_each(count_project, &(int){0}, &err);
+}
+
 static int call_check_files(struct caller *c)
 {
     int rc = hy_store_check_files(c->s, &err);
@@ -436,14 +524,17 @@ static void call_with_faults(struct caller *c, enum hy_seam seam, bool is_fresh)
 HY_TEST_WITH(test_each_call_survives_every_fault_and_works_again, new_project_in_memory, no_project)
 {
     static int (*const calls[])(struct caller *) = {
-        call_run_add,      call_run_state,       call_run_remove,    call_trial_add,      call_trial_end,
-        call_attempt_add,  call_attempt_end,     call_clear_charges, call_metric_add,     call_note_add,
-        call_note_each,    call_note_newest,     call_run_find,      call_run_find_other, call_run_each,
-        call_trial_each,   call_trials_by_value, call_replay,        call_ended_newest,   call_ended_each,
-        call_attempt_each, call_metric_each,     call_backup,        call_count_backups,  call_remove_backup,
-        call_check_files,  call_trial_page,      call_changed_each,  call_metric_thinned, call_metric_names};
+        call_run_add,       call_run_state,       call_run_remove,       call_trial_add,      call_trial_end,
+        call_attempt_add,   call_attempt_end,     call_clear_charges,    call_metric_add,     call_note_add,
+        call_note_each,     call_note_newest,     call_run_find,         call_run_find_other, call_run_each,
+        call_trial_each,    call_trials_by_value, call_replay,           call_ended_newest,   call_ended_each,
+        call_attempt_each,  call_metric_each,     call_backup,           call_count_backups,  call_remove_backup,
+        call_check_files,   call_trial_page,      call_changed_each,     call_metric_thinned, call_metric_names,
+        call_run_rename,    call_label_set,       call_label_each,       call_usage_set,      call_usage_each,
+        call_usage_between, call_version,         call_project_register, call_project_each};
     struct caller c = {.s = open_store(HY_STORE_WRITE), .last = 100};
 
+    setenv("XDG_STATE_HOME", in_project("state"), 1);
     OK(add_run(c.s, "n", 1, true, &c.run));
     OK(whole_turn(c.s, c.run, 1));
     for (size_t i = 0; i < HY_COUNT(calls); i++) {
