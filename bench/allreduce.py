@@ -3,7 +3,7 @@
 
     .venv/bin/python bench/allreduce.py              (make bench-allreduce; some ten minutes)
     .venv/bin/python bench/allreduce.py --quick      fewer sizes and rounds, to see that it works
-    .venv/bin/python bench/allreduce.py --only 2 8 grouped memcpy hosts ops training
+    .venv/bin/python bench/allreduce.py --only 2 8 grouped memcpy hosts ops training errors
     .venv/bin/python bench/allreduce.py --realtime   all sides before everything else on the machine (chrt; needs root)
     .venv/bin/python bench/allreduce.py --tune       tries every way and writes src/collective/shm/choice_table.h
 
@@ -15,7 +15,8 @@ caches, times differ by a factor of four from one minute to the next.)
 What other files have to add comes from their `rows()`: a list of dicts, one for each figure, with `name`, `measured`,
 `unit`, `target`, `less` (whether the target is an upper bound) and whatever else is worth keeping.
 allreduce_hosts.py: between hosts, beside iperf3. allreduce_ops.py: as TensorFlow sees it, beside Horovod.
-allreduce_training.py: examples per second of a training, and how soon it begins.
+allreduce_training.py: examples per second of a training, and how soon it begins. allreduce_errors.py: how soon
+the death of a rank, or a mismatch, is an error on the others.
 """
 
 import argparse
@@ -41,7 +42,8 @@ BATCHES = 3
 ROUNDS = 7
 MANY = 8  # ranks, more than cores
 GROUPED = 100  # tensors of 1 MB
-SECTIONS = {"hosts": "allreduce_hosts", "ops": "allreduce_ops", "training": "allreduce_training"}
+SECTIONS = {"hosts": "allreduce_hosts", "ops": "allreduce_ops", "training": "allreduce_training",
+            "errors": "allreduce_errors"}  # fmt: skip
 TIMEOUT_S = 600
 
 

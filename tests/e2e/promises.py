@@ -14,7 +14,8 @@ import traceback
 from pathlib import Path
 from typing import Any, Callable
 
-REFUSED_S = 2  # ranks with mismatched requests get an error within that time
+# A rank without an error until then would never get one. How soon it does: bench/allreduce_errors.py.
+HUNG_S = 20
 
 
 def names(program: Path) -> list[str]:
@@ -35,7 +36,7 @@ def keep(module: dict[str, Any], rank: int) -> None:
 
 
 def refused(kind: type[Exception], call: Callable[[], Any], *words: str) -> None:
-    """On every rank: the call fails with these words, in time. The time starts when the last rank has called."""
+    """On every rank: the call fails with these words, and does not hang. The time starts when the last rank has called."""
     import numpy as np  # pytest, which imports this module, does not need it
 
     import hopyard.collective as hvd
@@ -48,7 +49,7 @@ def refused(kind: type[Exception], call: Callable[[], Any], *words: str) -> None
     took = time.monotonic() - hvd.allgather(np.array([called])).max()  # one machine has one such clock
     assert output is not None, f"no {kind.__name__}"
     assert all(re.search(word, output) for word in words), f"{words} not in: {output}"
-    assert took <= REFUSED_S, f"refused after {took:.2f} s: {output}"
+    assert took <= HUNG_S, f"refused after {took:.2f} s: {output}"
 
 
 def broken(folder: Path, ranks: int, name: str) -> str:
