@@ -7,7 +7,8 @@
  * socket between the two. The child sees end-of-file when the reaper is gone;
  * the reaper never writes. The child's messages:
  *
- *     /PATH        a file to remove
+ *     file ID PATH a file to remove, unless it has been replaced by another one: the next driver of the same run
+ *                  listens at the same path, perhaps before this reaper has cleaned up. ID: see struct file_id
  *     hold, fds    the agent works for another run: its log and its lock, or none
  *     spare PID    this agent outlives the driver
  *     adopt, fd    a pidfd of an agent that ends with this driver without being its descendant, or none
@@ -34,6 +35,7 @@
 #include "base/mem.h"
 
 #define FILES_MAX 8
+#define MESSAGE_MAX (PATH_MAX + 128)
 #define FDS_MAX 2
 #define AGENTS_MS 12000 /* longer than an agent gives its trials */
 
@@ -45,11 +47,23 @@ union fd_room {
     char room[CMSG_SPACE(FDS_MAX * sizeof(int))];
 };
 
+/* An inode's number is used again soon, but not with the same time of change. All 0: the file did not exist yet. */
+struct file_id {
+    unsigned long long device, inode;
+    long long seconds;
+    long nanoseconds;
+};
+
+struct file {
+    struct file_id id;
+    char path[PATH_MAX];
+};
+
 static struct reaper {
     pid_t child;
     int socket;
     const char *name;
-    char files[FILES_MAX][PATH_MAX];
+    struct file files[FILES_MAX];
     size_t file_count;
     int held;     /* the lock of an agent's run; -1: none */
     pid_t spared; /* an agent that outlives its driver; 0: none */
@@ -156,10 +170,42 @@ static void switch_run(struct reaper *k, int log, int lock)
     replace_fd(&k->held, lock);
 }
 
-static void handle_message(struct reaper *k, const char *text, size_t n, int fds[FDS_MAX])
+static struct file_id id_of(const char *path)
 {
-    if (text[0] == '/' && k->file_count < FILES_MAX) {
-        memcpy(k->files[k->file_count++], text, n + 1);
+    struct stat st;
+
+    if (lstat(path, &st) < 0)
+        return (struct file_id){0};
+    return (struct file_id){st.st_dev, st.st_ino, st.st_ctim.tv_sec, st.st_ctim.tv_nsec};
+}
+
+static void add_file(struct reaper *k, const char *text)
+{
+    struct file *f = &k->files[k->file_count];
+    int n = 0;
+
+    if (k->file_count == FILES_MAX ||
+        sscanf(text, "%llu %llu %lld %ld %n", &f->id.device, &f->id.inode, &f->id.seconds, &f->id.nanoseconds, &n) !=
+            4 ||
+        strlen(text + n) >= PATH_MAX)
+        return;
+    strcpy(f->path, text + n);
+    k->file_count++;
+}
+
+static void remove_file(const struct file *f)
+{
+    struct file_id now = id_of(f->path);
+
+    if (f->id.inode == 0 || (now.device == f->id.device && now.inode == f->id.inode && now.seconds == f->id.seconds &&
+                             now.nanoseconds == f->id.nanoseconds))
+        unlink(f->path);
+}
+
+static void handle_message(struct reaper *k, const char *text, int fds[FDS_MAX])
+{
+    if (strncmp(text, "file ", 5) == 0) {
+        add_file(k, text + 5);
     } else if (strcmp(text, "hold") == 0) {
         switch_run(k, fds[0], fds[1]);
         fds[0] = fds[1] = -1;
@@ -185,7 +231,7 @@ static void take_fds(struct msghdr *m, int fds[FDS_MAX])
 /* Handles the child's messages; false when it has closed its end. */
 static bool receive_messages(struct reaper *k)
 {
-    static char text[PATH_MAX];
+    static char text[MESSAGE_MAX];
     union fd_room control;
     struct iovec io = {.iov_base = text, .iov_len = sizeof text - 1};
     struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
@@ -196,7 +242,7 @@ static bool receive_messages(struct reaper *k)
 
         text[n] = '\0';
         take_fds(&m, fds);
-        handle_message(k, text, (size_t)n, fds);
+        handle_message(k, text, fds);
         m.msg_controllen = sizeof control;
     }
     return n < 0 && (errno == EAGAIN || errno == EINTR);
@@ -228,7 +274,7 @@ static __attribute__((noreturn)) void clean_up(struct reaper *k, int status)
     if (k->name)
         hy_cgroup_clear(k->name, k->child);
     for (size_t i = 0; i < k->file_count; i++)
-        unlink(k->files[i]);
+        remove_file(&k->files[i]);
     if (k->name)
         (void)hy_runtime_sweep("feed-", ".sock"); /* of trials that were killed; `hopyard gc` finds what is left */
     exit_as_child(status);
@@ -339,7 +385,13 @@ static int send_message(const char *text, const int *fds, size_t count)
 
 int hy_reaper_file(const char *path)
 {
-    return strlen(path) >= PATH_MAX ? -ENAMETOOLONG : send_message(path, NULL, 0);
+    struct file_id id = id_of(path);
+    char text[MESSAGE_MAX];
+
+    if (strlen(path) >= PATH_MAX)
+        return -ENAMETOOLONG;
+    snprintf(text, sizeof text, "file %llu %llu %lld %ld %s", id.device, id.inode, id.seconds, id.nanoseconds, path);
+    return send_message(text, NULL, 0);
 }
 
 int hy_reaper_hold(int log, int lock)

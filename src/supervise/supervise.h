@@ -145,7 +145,7 @@ bool hy_fork_server_is_open(const struct hy_fork_server *w);
  */
 int hy_reaper_fork(const char *name, int hold);
 int hy_reaper_fd(void);
-/* A file (a socket) that the reaper unlinks when the child is gone. */
+/* A file (a socket) that the reaper unlinks when the child is gone, unless another file has replaced it since. */
 int hy_reaper_file(const char *path);
 /* The agent now works for another run, with this log and this lock; -1, -1: for none. */
 int hy_reaper_hold(int log, int lock);

@@ -41,7 +41,7 @@ def enable_sighup() -> None:
 
 def end(p: subprocess.Popen[str], number: int) -> int:
     p.send_signal(number)
-    p.communicate(timeout=120)
+    print(*p.communicate(timeout=120))  # pytest shows it if the test fails
     return p.returncode
 
 

@@ -116,6 +116,21 @@ static __attribute__((noreturn)) void kept_driver_adopts(const struct news *news
     stay();
 }
 
+/* As the next driver of the same run does. The file may get the same inode, but not within one tick of the clock. */
+static __attribute__((noreturn)) void kept_child_sees_its_file_replaced(const struct news *news)
+{
+    struct stat before, after;
+
+    if (hy_reaper_file(news->file) < 0 || stat(news->file, &before) < 0)
+        _exit(91);
+    do {
+        if (unlink(news->file) < 0 || close(open(news->file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)) < 0 ||
+            stat(news->file, &after) < 0)
+            _exit(92);
+    } while (after.st_ctim.tv_sec == before.st_ctim.tv_sec && after.st_ctim.tv_nsec == before.st_ctim.tv_nsec);
+    _exit(0);
+}
+
 static __attribute__((noreturn)) void kept_agent_changes_runs(const struct news *news)
 {
     int lock = open(news->file, O_RDWR | O_CLOEXEC), log = open("/dev/null", O_WRONLY | O_CLOEXEC), sig;
@@ -463,6 +478,22 @@ HY_TEST(test_the_reaper_holds_what_its_agent_holds)
     close(lock);
     close(report);
     unlink(news.file);
+}
+
+HY_TEST(test_the_reaper_leaves_a_file_that_has_replaced_its_own)
+{
+    struct news news = {.file = "/tmp/hy-reaper-XXXXXX"};
+    int fd = mkstemp(news.file), report, status;
+    pid_t reaper;
+
+    assert_true(fd >= 0);
+    close(fd);
+    reaper = fork_kept(&news, kept_child_sees_its_file_replaced, &report);
+    assert_int_equal(waitpid(reaper, &status, 0), reaper);
+    assert_int_equal(status, 0);
+    assert_int_equal(access(news.file, F_OK), 0);
+    close(report);
+    assert_int_equal(unlink(news.file), 0);
 }
 
 /* ---- faults ---- */
