@@ -99,7 +99,7 @@ static int parse(PyObject *args, PyObject *kwargs, struct arguments *a)
 
 static int settings_of(const struct hy_py_state *state, const struct arguments *a, struct hy_search_settings *s)
 {
-    static const char *const kinds[] = {"grid", "random", "evolve", "paired", NULL};
+    static const char *const kinds[] = {"grid", "random", "evolve", "paired", "tpe", "cma", "gp", NULL};
     static const char *const directions[] = {"min", "max", NULL};
     static const char *const strategies[] = {"best1bin", "rand1bin", NULL};
     int kind = index_of_name(state, "kind of search", a->kind, kinds), direction, strategy = -1;

@@ -219,4 +219,10 @@ static void evolve_tell(struct hy_search *s, void *ticket, double cost)
         settle_generation(s);
 }
 
-const struct hy_search_ops hy_evolve_ops = {evolve_init, evolve_done, evolve_ask, evolve_tell, free};
+const struct hy_search_ops hy_evolve_ops = {
+    .init = evolve_init,
+    .done = evolve_done,
+    .ask = evolve_ask,
+    .tell = evolve_tell,
+    .drop = free,
+};

@@ -42,4 +42,10 @@ static int grid_ask(struct hy_search *s, uint64_t number, struct hy_value *value
     return 1;
 }
 
-const struct hy_search_ops hy_grid_ops = {grid_init, hy_stateless_done, grid_ask, hy_stateless_tell, hy_stateless_drop};
+const struct hy_search_ops hy_grid_ops = {
+    .init = grid_init,
+    .done = hy_stateless_done,
+    .ask = grid_ask,
+    .tell = hy_stateless_tell,
+    .drop = hy_stateless_drop,
+};

@@ -24,6 +24,11 @@ struct hy_search_ops {
      * 1, 0 (wait for a tell) or -ENOMEM.
      */
     int (*ask)(struct hy_search *s, uint64_t number, struct hy_value *values, void **ret_ticket);
+    /*
+     * The same for a trial that an earlier driver has asked for: takes its values instead of choosing them.
+     * 0 or -ENOMEM. NULL: search.c asks again, and compares.
+     */
+    int (*restore)(struct hy_search *s, uint64_t number, const struct hy_value *values, void **ret_ticket);
     /* Takes the ticket. */
     void (*tell)(struct hy_search *s, void *ticket, double cost);
     void (*drop)(void *ticket);
@@ -39,7 +44,7 @@ struct hy_search {
     void *state;        /* private to the kind */
 };
 
-extern const struct hy_search_ops hy_grid_ops, hy_paired_ops, hy_random_ops, hy_evolve_ops;
+extern const struct hy_search_ops hy_grid_ops, hy_paired_ops, hy_random_ops, hy_evolve_ops, hy_tpe_ops, hy_cma_ops, hy_gp_ops;
 
 /* For kinds without state, and the ticket of their trials. */
 extern char hy_stateless_ticket;

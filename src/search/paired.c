@@ -34,5 +34,10 @@ static int paired_ask(struct hy_search *s, uint64_t number, struct hy_value *val
     return 1;
 }
 
-const struct hy_search_ops hy_paired_ops = {paired_init, hy_stateless_done, paired_ask, hy_stateless_tell,
-                                            hy_stateless_drop};
+const struct hy_search_ops hy_paired_ops = {
+    .init = paired_init,
+    .done = hy_stateless_done,
+    .ask = paired_ask,
+    .tell = hy_stateless_tell,
+    .drop = hy_stateless_drop,
+};

@@ -25,5 +25,10 @@ static int random_ask(struct hy_search *s, uint64_t number, struct hy_value *val
     return 1;
 }
 
-const struct hy_search_ops hy_random_ops = {random_init, hy_stateless_done, random_ask, hy_stateless_tell,
-                                            hy_stateless_drop};
+const struct hy_search_ops hy_random_ops = {
+    .init = random_init,
+    .done = hy_stateless_done,
+    .ask = random_ask,
+    .tell = hy_stateless_tell,
+    .drop = hy_stateless_drop,
+};

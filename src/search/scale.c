@@ -4,38 +4,7 @@
 #include <math.h>
 #include <stdint.h>
 
-#define LN2 0.693147180559945309417232121458
-
-/* x > 0. The series of atanh; |t| <= 0.172, so that 12 terms reach the last bit. */
-static double portable_log2(double x)
-{
-    int exponent;
-    double m = frexp(x, &exponent), t, power, sum = 0;
-
-    if (m < 0.70710678118654752) {
-        m *= 2;
-        exponent--;
-    }
-    t = (m - 1) / (m + 1);
-    power = t;
-    for (int k = 1; k < 24; k += 2) {
-        sum += power / k;
-        power *= t * t;
-    }
-    return exponent + 2 * sum / LN2;
-}
-
-/* The series of exp around the nearest integer: |r| <= 0.347. */
-static double portable_exp2(double x)
-{
-    double whole = floor(x + 0.5), r = (x - whole) * LN2, term = 1, sum = 1;
-
-    for (int k = 1; k < 18; k++) {
-        term *= r / k;
-        sum += term;
-    }
-    return ldexp(sum, (int)whole);
-}
+#include "search/portable_math.h"
 
 static double within(double value, double low, double high)
 {
@@ -50,7 +19,7 @@ static double between(double low, double high, double unit)
 
 static double between_logs(double low, double high, double unit)
 {
-    return portable_exp2(between(portable_log2(low), portable_log2(high), unit));
+    return hy_exp2(between(hy_log2(low), hy_log2(high), unit));
 }
 
 size_t hy_unit_part(double unit, size_t n)
@@ -80,4 +49,39 @@ struct hy_value hy_dim_at(const struct hy_dim *dim, double unit)
     else
         value = dim->log ? between_logs(dim->low, dim->high, unit) : between(dim->low, dim->high, unit);
     return (struct hy_value){within(value, dim->low, dim->high)};
+}
+
+/* The part of [low, high] below `value`. */
+static double part_of(double low, double high, double value)
+{
+    return low < high ? within((value / 2 - low / 2) / (high / 2 - low / 2), 0, 1) : 0.5;
+}
+
+double hy_dim_unit(const struct hy_dim *dim, struct hy_value value)
+{
+    double v = value.number;
+
+    if (isnan(v))
+        return v;
+    if (dim->kind == HY_DIM_CATEGORY)
+        return (v + 0.5) / (double)dim->choice_count;
+    if (dim->kind == HY_DIM_INT && !dim->log)
+        return (v - dim->low + 0.5) / (dim->high - dim->low + 1);
+    if (!dim->log)
+        return part_of(dim->low, dim->high, v);
+    if (dim->kind == HY_DIM_INT)
+        return part_of(hy_log2(dim->low - 0.5), hy_log2(dim->high + 0.5), hy_log2(v));
+    return part_of(hy_log2(dim->low), hy_log2(dim->high), hy_log2(v));
+}
+
+void hy_space_values(const struct hy_space *space, const double *units, struct hy_value *ret)
+{
+    for (size_t i = 0; i < space->count; i++)
+        ret[i] = hy_dim_at(&space->dims[i], units[i]);
+}
+
+void hy_space_units(const struct hy_space *space, const struct hy_value *values, double *ret)
+{
+    for (size_t i = 0; i < space->count; i++)
+        ret[i] = hy_dim_unit(&space->dims[i], values[i]);
 }

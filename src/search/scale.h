@@ -19,6 +19,16 @@
 
 /* The value at `unit`, which is in [0, 1]. */
 struct hy_value hy_dim_at(const struct hy_dim *dim, double unit);
+/*
+ * The inverse: of a real number, where it is in [0, 1]; of an integer or a choice, the
+ * middle of its part of [0, 1]. NAN for NAN. A search that learns from these alone, and
+ * not from the numbers that it has drawn, is in the same state after a resume: only the
+ * values are stored.
+ */
+double hy_dim_unit(const struct hy_dim *dim, struct hy_value value);
+/* Both for a whole point. */
+void hy_space_values(const struct hy_space *space, const double *units, struct hy_value *ret);
+void hy_space_units(const struct hy_space *space, const struct hy_value *values, double *ret);
 /* Which of n equal parts of [0, 1] `unit` is in. */
 size_t hy_unit_part(double unit, size_t n);
 

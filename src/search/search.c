@@ -13,6 +13,9 @@ static const struct hy_search_ops *const kinds[] = {
     [HY_SEARCH_RANDOM] = &hy_random_ops,
     [HY_SEARCH_EVOLVE] = &hy_evolve_ops,
     [HY_SEARCH_PAIRED] = &hy_paired_ops,
+    [HY_SEARCH_TPE] = &hy_tpe_ops,
+    [HY_SEARCH_CMA] = &hy_cma_ops,
+    [HY_SEARCH_GP] = &hy_gp_ops,
 };
 
 char hy_stateless_ticket;
@@ -98,6 +101,18 @@ const struct hy_space *hy_search_space(const struct hy_search *s)
     return &s->space;
 }
 
+/* Takes the ticket of the next trial, which is open from now on. */
+static int open_take(struct hy_search *s, uint64_t number, void *ticket)
+{
+    int rc = hy_map_put(&s->open, number, ticket);
+
+    if (rc < 0)
+        s->ops->drop(ticket);
+    else
+        s->asked = number;
+    return rc;
+}
+
 int hy_search_ask(struct hy_search *s, uint64_t *ret_number, struct hy_value *values)
 {
     uint64_t number = s->asked + 1;
@@ -109,14 +124,43 @@ int hy_search_ask(struct hy_search *s, uint64_t *ret_number, struct hy_value *va
     rc = s->ops->ask(s, number, values, &ticket);
     if (rc <= 0)
         return rc;
-    rc = hy_map_put(&s->open, number, ticket);
-    if (rc < 0) {
-        s->ops->drop(ticket);
+    rc = open_take(s, number, ticket);
+    if (rc < 0)
         return rc;
-    }
-    s->asked = number;
     *ret_number = number;
     return 1;
+}
+
+static bool is_equal(const struct hy_value *a, const struct hy_value *b, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (a[i].number != b[i].number && !(isnan(a[i].number) && isnan(b[i].number)))
+            return false;
+    return true;
+}
+
+static int ask_and_compare(struct hy_search *s, const struct hy_value *values)
+{
+    hy_cleanup_free struct hy_value *asked = hy_calloc(s->space.count + 1, sizeof *asked);
+    uint64_t number;
+    int rc = asked ? hy_search_ask(s, &number, asked) : -ENOMEM;
+
+    if (rc < 0)
+        return rc;
+    return rc == 1 && is_equal(asked, values, s->space.count) ? 0 : -EUCLEAN;
+}
+
+int hy_search_restore(struct hy_search *s, const struct hy_value *values)
+{
+    void *ticket;
+    int rc;
+
+    if (s->asked == s->total)
+        return -ENODATA;
+    if (!s->ops->restore)
+        return ask_and_compare(s, values);
+    rc = s->ops->restore(s, s->asked + 1, values, &ticket);
+    return rc < 0 ? rc : open_take(s, s->asked + 1, ticket);
 }
 
 int hy_search_tell(struct hy_search *s, uint64_t number, double value)

@@ -89,19 +89,27 @@ const char *hy_value_json(const struct hy_dim *dim, struct hy_value v);
 
 /* ---- the search -------------------------------------------------------- */
 
-enum hy_search_kind { HY_SEARCH_GRID, HY_SEARCH_RANDOM, HY_SEARCH_EVOLVE, HY_SEARCH_PAIRED };
+enum hy_search_kind {
+    HY_SEARCH_GRID,
+    HY_SEARCH_RANDOM,
+    HY_SEARCH_EVOLVE,
+    HY_SEARCH_PAIRED,
+    HY_SEARCH_TPE, /* tree-structured Parzen estimator */
+    HY_SEARCH_CMA, /* CMA-ES: covariance matrix adaptation */
+    HY_SEARCH_GP,  /* Gaussian process with expected improvement */
+};
 enum hy_de_strategy { HY_DE_DEFAULT, HY_DE_BEST1BIN, HY_DE_RAND1BIN };
 
 struct hy_search_settings {
     enum hy_search_kind kind;
     bool maximize;
     uint64_t seed;
-    uint64_t samples;           /* RANDOM: how many; 0: unlimited */
-    uint32_t population;        /* EVOLVE: 0 takes the default, 4 + 5/4 per dimension */
+    uint64_t samples;           /* RANDOM, TPE, CMA, GP: how many; 0: unlimited */
+    uint32_t population;        /* EVOLVE, CMA: 0 takes the default; EVOLVE: 4 + 5/4 per dimension */
     uint32_t generations;       /* EVOLVE: 0: unlimited */
     double mutation, crossover; /* EVOLVE: NAN takes the strategy's default (docs/search.md) */
     enum hy_de_strategy strategy;
-    bool asynchronous; /* EVOLVE: does not wait for a whole generation */
+    bool asynchronous; /* EVOLVE, CMA: does not wait for a whole generation */
 };
 
 struct hy_search; /* opaque */
@@ -125,6 +133,13 @@ uint64_t hy_search_total(const struct hy_search *s);
  * -ENOMEM, after which the same ask may be tried again.
  */
 int hy_search_ask(struct hy_search *s, uint64_t *ret_number, struct hy_value *values);
+
+/*
+ * Instead of an ask, in a search that is made anew for a run: the next trial of the run had these values. With the
+ * tells in the order of the run, the search is then in the same state. 0; -EUCLEAN: this search would have chosen
+ * other values (grids, and others that choose without learning, compare); -ENODATA, -ENOMEM.
+ */
+int hy_search_restore(struct hy_search *s, const struct hy_value *values);
 
 /*
  * Tells the result of a trial. A NaN or infinite value, or a trial that failed,
