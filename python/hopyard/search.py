@@ -21,7 +21,7 @@ from typing import Any
 from . import _hopyard
 from .space import choice, integer, log, native, uniform
 
-__all__ = ["Evolution", "Grid", "Paired", "Random", "Space", "Trial"]
+__all__ = ["CMA", "GP", "TPE", "Evolution", "Grid", "Paired", "Random", "Space", "Trial"]
 
 Space = Mapping[str, Iterable[Any] | str | choice | integer | log | uniform]
 
@@ -159,4 +159,59 @@ class Evolution(_Search):
             crossover=crossover,
             strategy=strategy,
             asynchronous=asynchronous,
+        )
+
+
+class TPE(_Search):
+    """A tree-structured Parzen estimator: points that are likely among the good ones and unlikely among the others.
+
+    space: values by name, as for Random
+    samples: the number of trials; None: unlimited
+    direction: "max" or "min": which values are better
+    seed: the same seed gives the same trials; None: a random one, which `seed` holds afterwards
+    """
+
+    def __init__(
+        self, space: Space, samples: int | None = None, direction: str = "max", seed: int | None = None
+    ) -> None:
+        super().__init__("tpe", space, direction, seed, samples=samples)
+
+
+class GP(_Search):
+    """Bayesian optimization with a Gaussian process: for few trials.
+
+    space: values by name, as for Random
+    samples: the number of trials; None: unlimited
+    direction: "max" or "min": which values are better
+    seed: the same seed gives the same trials; None: a random one, which `seed` holds afterwards
+    """
+
+    def __init__(
+        self, space: Space, samples: int | None = None, direction: str = "max", seed: int | None = None
+    ) -> None:
+        super().__init__("gp", space, direction, seed, samples=samples)
+
+
+class CMA(_Search):
+    """CMA-ES: adapts the covariance matrix of a normal distribution, from which each generation is drawn.
+
+    space: values by name, as for Random
+    samples: the number of trials; None: unlimited
+    population: trials of one generation; None: 4 and three times the logarithm of the number of dimensions
+    asynchronous: True: no `ask` waits until a generation is complete
+    direction: "max" or "min": which values are better
+    seed: the same seed gives the same trials; None: a random one, which `seed` holds afterwards
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        samples: int | None = None,
+        population: int | None = None,
+        asynchronous: bool = False,
+        direction: str = "max",
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(
+            "cma", space, direction, seed, samples=samples, population=population, asynchronous=asynchronous
         )

@@ -144,7 +144,7 @@ def native(space: Any) -> Any:
 
 
 def arguments(space: Mapping[str, Any], kind: str) -> list[tuple[str, str]]:
-    """The space as options of `hopyard run`; kind is "grid", "paired", "random" or "evolve".
+    """The space as options of `hopyard run`; kind is "grid" or "paired", which take lists, or any other.
 
     One option per dimension, of any length.
     """

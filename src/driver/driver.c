@@ -297,13 +297,13 @@ static char *command_json(const Hy__RunSpec *s);
 
 static const char *kind_name(const Hy__RunSpec *s)
 {
-    static const char *const names[] = {"grid", "random", "evolve", "paired"};
+    const char *name = hy_search_kind_name(hy_run_settings(s).kind);
 
     if (s->n_roles)
         return "cluster";
     if (s->ranks)
         return "training";
-    return (unsigned)s->kind < HY_COUNT(names) ? names[s->kind] : "grid";
+    return name ? name : "grid";
 }
 
 static const char *engine_name(const Hy__RunSpec *s)
@@ -457,6 +457,8 @@ static int open_new(struct driver *d, struct hy_err *err)
         rc = add_run(d, hy_buf_bytes(&bytes), bytes.len, err);
     if (rc >= 0 && hy_store_lost_notice(d->store))
         hy_run_note(d, "%s", hy_store_lost_notice(d->store));
+    if (rc >= 0 && *d->spec->search_note)
+        hy_run_note(d, "%s", d->spec->search_note);
     return rc < 0 ? rc : 0;
 }
 

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -239,4 +240,79 @@ char *hy_params_json(const struct hy_space *space, const struct hy_value *values
     if (rc == 0)
         rc = hy_buf_append_str(&out, "}");
     return take_text(&out, rc);
+}
+
+/* ---- back from JSON -------------------------------------------------------------- */
+
+/* Whether `*at` begins with `text`; moves it behind. */
+static bool skip(const char **at, const char *text)
+{
+    size_t n = strlen(text);
+
+    if (strncmp(*at, text, n) != 0)
+        return false;
+    *at += n;
+    return true;
+}
+
+static bool ends(const char *at)
+{
+    return at[0] == ',' || at[0] == '}';
+}
+
+/* The first choice whose JSON is there. */
+static int parse_choice(const struct hy_dim *dim, const char **at, struct hy_value *ret)
+{
+    for (size_t i = 0; i < dim->choice_count; i++) {
+        hy_cleanup_buf struct hy_buf json;
+        const char *end = *at;
+
+        hy_buf_init(&json, TEXT_MAX);
+        if (append_json(&json, dim, (struct hy_value){(double)i}) < 0 || !hy_buf_cstr(&json))
+            return -ENOMEM;
+        if (!skip(&end, hy_buf_cstr(&json)) || !ends(end))
+            continue;
+        *at = end;
+        *ret = (struct hy_value){(double)i};
+        return 0;
+    }
+    return -EINVAL;
+}
+
+static int parse_number(const char **at, struct hy_value *ret)
+{
+    char text[64];
+    size_t n = strcspn(*at, ",}");
+
+    if (n == 0 || n >= sizeof text)
+        return -EINVAL;
+    memcpy(text, *at, n);
+    text[n] = '\0';
+    *at += n;
+    return hy_parse_double(text, &ret->number);
+}
+
+static int parse_member(const struct hy_dim *dim, const char **at, struct hy_value *ret)
+{
+    hy_cleanup_buf struct hy_buf name;
+    int rc;
+
+    hy_buf_init(&name, TEXT_MAX);
+    if (hy_append_json_string(&name, dim->name) < 0 || hy_buf_append_str(&name, ": ") < 0 || !hy_buf_cstr(&name))
+        return -ENOMEM;
+    *ret = (struct hy_value){NAN};
+    if (!skip(at, hy_buf_cstr(&name))) /* it was not active in this trial */
+        return 0;
+    rc = dim->kind == HY_DIM_CATEGORY ? parse_choice(dim, at, ret) : parse_number(at, ret);
+    skip(at, ", ");
+    return rc;
+}
+
+int hy_params_parse(const struct hy_space *space, const char *json, struct hy_value *ret)
+{
+    int rc = skip(&json, "{") ? 0 : -EINVAL;
+
+    for (size_t i = 0; i < space->count && rc == 0; i++)
+        rc = parse_member(&space->dims[i], &json, &ret[i]);
+    return rc == 0 && strcmp(json, "}") != 0 ? -EINVAL : rc;
 }

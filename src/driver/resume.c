@@ -2,7 +2,7 @@
 /*
  * Resuming a run. All asks and tells of the search are repeated in the same
  * order, which restores its state. Trials that had not ended run again; so do
- * failed ones, unless the search has used their failure (evolution does). All
+ * failed ones, unless the search has used their failure (those that learn do). All
  * ranks of a training run again together.
  *
  * The charges of a trial's attempts (failures, agents that died) are kept, so
@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "driver/params_text.h"
 #include "driver/run.h"
 
 struct replay {
@@ -31,21 +32,35 @@ static bool runs_again(const struct driver *d, const struct hy_trial_row *row)
 {
     if (hy_is_training(d)) /* all ranks, or none */
         return true;
-    if (row->state == HY_TRIAL_FAILED)
-        return d->spec->kind != HY__RUN_SPEC__KIND__EVOLVE;
+    if (row->state == HY_TRIAL_FAILED) /* unless the search has learned from it */
+        return d->spec->kind != HY__RUN_SPEC__KIND__EVOLVE && !hy_search_takes_values(d->search);
     return row->state != HY_TRIAL_DONE;
+}
+
+/* Searches that learn take the stored values; others draw them again, in the same order. 0, or they are not the same. */
+static int restore_values(struct replay *r, const struct hy_trial_row *row)
+{
+    struct driver *d = r->driver;
+    uint64_t number = 0;
+    int rc;
+
+    if (!hy_search_takes_values(d->search)) {
+        rc = hy_search_ask(d->search, &number, r->values);
+        return rc < 0 ? rc : rc == 1 && number == (uint64_t)row->number ? 0 : -EUCLEAN;
+    }
+    rc = row->params ? hy_params_parse(&d->space, row->params, r->values) : -EINVAL;
+    return rc < 0 ? rc : hy_search_restore(d->search, r->values);
 }
 
 static int replay_ask(struct replay *r, const struct hy_trial_row *row)
 {
     struct driver *d = r->driver;
-    uint64_t number = 0;
     struct trial *t;
-    int rc = hy_search_ask(d->search, &number, r->values);
+    int rc = restore_values(r, row);
 
     if (rc == -ENOMEM)
         return hy_err_oom(r->err);
-    if (rc != 1 || number != (uint64_t)row->number)
+    if (rc < 0)
         return hy_err_set(r->err, -EUCLEAN,
                           "run %lld cannot be resumed: its search gives other trials than the store "
                           "has; resume it with the version of hopyard that started it",
@@ -58,7 +73,7 @@ static int replay_ask(struct replay *r, const struct hy_trial_row *row)
         return hy_err_oom(r->err);
     if (!runs_again(d, row))
         return 0;
-    t = hy_trial_new(d, number, r->values);
+    t = hy_trial_new(d, (uint64_t)row->number, r->values);
     if (t) {
         t->asked_wall = row->started;
         t->dir = hy_strdup(row->dir);

@@ -16,6 +16,9 @@ static enum hy_search_kind kind_of(const Hy__RunSpec *spec)
         [HY__RUN_SPEC__KIND__RANDOM] = HY_SEARCH_RANDOM,
         [HY__RUN_SPEC__KIND__EVOLVE] = HY_SEARCH_EVOLVE,
         [HY__RUN_SPEC__KIND__PAIRED] = HY_SEARCH_PAIRED,
+        [HY__RUN_SPEC__KIND__TPE] = HY_SEARCH_TPE,
+        [HY__RUN_SPEC__KIND__CMA] = HY_SEARCH_CMA,
+        [HY__RUN_SPEC__KIND__GP] = HY_SEARCH_GP,
     };
 
     /* An unknown kind, of a newer hopyard, is rejected by hy_search_new. */

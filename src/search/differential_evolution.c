@@ -85,6 +85,8 @@ static int evolve_init(struct hy_search *s, struct hy_err *err)
         return rc;
     s->settings.population = hy_search_population(&s->settings, s->space.count);
     s->total = s->settings.generations ? (uint64_t)s->settings.population * s->settings.generations : UINT64_MAX;
+    if (s->settings.samples && s->settings.samples < s->total)
+        s->total = s->settings.samples;
     s->state = e = hy_calloc(1, sizeof *e);
     if (!e || hy_population_init(&e->population, &s->space, s->settings.population) < 0)
         return hy_err_set(err, -ENOMEM, "out of memory for a population of %u", s->settings.population);

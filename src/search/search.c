@@ -18,6 +18,16 @@ static const struct hy_search_ops *const kinds[] = {
     [HY_SEARCH_GP] = &hy_gp_ops,
 };
 
+const char *hy_search_kind_name(enum hy_search_kind kind)
+{
+    static const char *const names[] = {
+        [HY_SEARCH_GRID] = "grid", [HY_SEARCH_RANDOM] = "random", [HY_SEARCH_EVOLVE] = "evolve",
+        [HY_SEARCH_PAIRED] = "paired", [HY_SEARCH_TPE] = "tpe", [HY_SEARCH_CMA] = "cma", [HY_SEARCH_GP] = "gp",
+    };
+
+    return (size_t)kind < HY_COUNT(names) ? names[kind] : NULL;
+}
+
 char hy_stateless_ticket;
 
 void hy_stateless_done(struct hy_search *s)
@@ -148,6 +158,11 @@ static int ask_and_compare(struct hy_search *s, const struct hy_value *values)
     if (rc < 0)
         return rc;
     return rc == 1 && is_equal(asked, values, s->space.count) ? 0 : -EUCLEAN;
+}
+
+bool hy_search_takes_values(const struct hy_search *s)
+{
+    return s->ops->restore != NULL;
 }
 
 int hy_search_restore(struct hy_search *s, const struct hy_value *values)

@@ -98,19 +98,33 @@ enum hy_search_kind {
     HY_SEARCH_CMA, /* CMA-ES: covariance matrix adaptation */
     HY_SEARCH_GP,  /* Gaussian process with expected improvement */
 };
+/* "grid", "random", "evolve", "paired", "tpe", "cma", "gp"; NULL: an unknown kind, of a newer hopyard. */
+const char *hy_search_kind_name(enum hy_search_kind kind);
+
 enum hy_de_strategy { HY_DE_DEFAULT, HY_DE_BEST1BIN, HY_DE_RAND1BIN };
 
 struct hy_search_settings {
     enum hy_search_kind kind;
     bool maximize;
     uint64_t seed;
-    uint64_t samples;           /* RANDOM, TPE, CMA, GP: how many; 0: unlimited */
+    uint64_t samples;           /* RANDOM, EVOLVE, TPE, CMA, GP: how many trials; 0: unlimited */
     uint32_t population;        /* EVOLVE, CMA: 0 takes the default; EVOLVE: 4 + 5/4 per dimension */
     uint32_t generations;       /* EVOLVE: 0: unlimited */
     double mutation, crossover; /* EVOLVE: NAN takes the strategy's default (docs/search.md) */
     enum hy_de_strategy strategy;
     bool asynchronous; /* EVOLVE, CMA: does not wait for a whole generation */
 };
+
+struct hy_search_choice {
+    enum hy_search_kind kind;
+    bool asynchronous;
+    char why[200]; /* a sentence for users */
+};
+/*
+ * Chooses for a space, a number of trials (0: unlimited) and how many run at a time (0: unknown, several). Whether
+ * some parameters are categories or conditional, and how many trials each dimension has, decides (docs/search.md).
+ */
+struct hy_search_choice hy_search_choose(const struct hy_space *space, uint64_t trials, uint32_t parallel);
 
 struct hy_search; /* opaque */
 
@@ -122,7 +136,7 @@ void hy_search_free(struct hy_search *s); /* NULL is fine */
 /* EVOLVE: how many trials a generation has: trial n is of generation (n - 1) / population. 0 for other kinds. */
 uint32_t hy_search_population(const struct hy_search_settings *settings, size_t dims);
 
-/* How many trials there will be (EVOLVE: population * generations),
+/* How many trials there will be (EVOLVE: population * generations, or samples if they are fewer),
  * UINT64_MAX when unlimited. */
 uint64_t hy_search_total(const struct hy_search *s);
 
@@ -140,6 +154,8 @@ int hy_search_ask(struct hy_search *s, uint64_t *ret_number, struct hy_value *va
  * other values (grids, and others that choose without learning, compare); -ENODATA, -ENOMEM.
  */
 int hy_search_restore(struct hy_search *s, const struct hy_value *values);
+/* Whether hy_search_restore takes any values: it need not ask again, which takes longer. */
+bool hy_search_takes_values(const struct hy_search *s);
 
 /*
  * Tells the result of a trial. A NaN or infinite value, or a trial that failed,

@@ -51,7 +51,7 @@ export interface Label {
 
 /** How the hyperparameters of a run are chosen. */
 export interface Search {
-  kind: "grid" | "random" | "evolve" | "paired";
+  kind: "grid" | "random" | "evolve" | "paired" | "tpe" | "cma" | "gp";
   population: number; // of an evolution: trial n is of generation (n - 1) / population; otherwise 0
   space: Dimension[];
 }

@@ -69,10 +69,6 @@ static json_t *json_dim(const struct hy_dim *d)
 /* How the run's hyperparameters are chosen; null for a training, and when the spec cannot be read. */
 static json_t *json_search(const Hy__RunSpec *spec)
 {
-    static const char *const kinds[] = {[HY_SEARCH_GRID] = "grid",
-                                        [HY_SEARCH_RANDOM] = "random",
-                                        [HY_SEARCH_EVOLVE] = "evolve",
-                                        [HY_SEARCH_PAIRED] = "paired"};
     struct hy_search_settings settings;
     struct hy_space space = {0};
     json_t *dims = NULL, *o = NULL;
@@ -81,7 +77,7 @@ static json_t *json_search(const Hy__RunSpec *spec)
     if (!spec || spec->ranks)
         return json_null();
     settings = hy_run_settings(spec);
-    if ((size_t)settings.kind >= HY_COUNT(kinds) || hy_run_space(spec, &space, &(struct hy_err){0}) < 0) {
+    if (!hy_search_kind_name(settings.kind) || hy_run_space(spec, &space, &(struct hy_err){0}) < 0) {
         hy_space_done(&space);
         return json_null();
     }
@@ -90,7 +86,7 @@ static json_t *json_search(const Hy__RunSpec *spec)
     for (size_t i = 0; i < space.count && rc == 0; i++)
         rc = hy_json_append(dims, json_dim(&space.dims[i]));
     if (rc == 0)
-        o = json_pack("{s:s,s:i,s:O}", "kind", kinds[settings.kind], "population",
+        o = json_pack("{s:s,s:i,s:O}", "kind", hy_search_kind_name(settings.kind), "population",
                       (int)hy_search_population(&settings, space.count), "space", dims);
     json_decref(dims);
     hy_space_done(&space);
