@@ -19,6 +19,7 @@
 #include "base/text.h"
 
 #define CHUNK (64u * 1024)          /* the most that a process hands over at once */
+#define DECISION_GRACE_MS 5000      /* from SIGTERM to SIGKILL for a trial that ignores a decision */
 
 struct output_end {
     struct hy_list link;
@@ -278,8 +279,6 @@ static void report_printed(struct trial *t)
     m.report = &report;
     hy_agent_send(t->agent, &m);
 }
-
-#define DECISION_GRACE_MS 5000 /* from SIGTERM to SIGKILL for a trial that ignores a decision */
 
 static void end_if_late(struct trial *t, int64_t now)
 {

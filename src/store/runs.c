@@ -115,11 +115,12 @@ int hy_store_run_state(struct hy_store *s, int64_t run, enum hy_run_state state,
 int hy_store_run_remove(struct hy_store *s, int64_t run, struct hy_err *err)
 {
     static const char *const removals[] = {
-        "DELETE FROM labels WHERE run = ?",  "DELETE FROM notes WHERE run = ?",    "DELETE FROM decisions WHERE run = ?",
-        "DELETE FROM metrics WHERE run = ?",
-        "DELETE FROM usage WHERE run = ?",   "DELETE FROM attempts WHERE run = ?", "DELETE FROM trials WHERE run = ?",
-        "DELETE FROM tallies WHERE run = ?", "DELETE FROM runs WHERE id = ?", /* last: its change count says whether the
-                                                                                 run existed */
+        "DELETE FROM labels WHERE run = ?",    "DELETE FROM notes WHERE run = ?",
+        "DELETE FROM decisions WHERE run = ?", "DELETE FROM metrics WHERE run = ?",
+        "DELETE FROM usage WHERE run = ?",     "DELETE FROM attempts WHERE run = ?",
+        "DELETE FROM trials WHERE run = ?",    "DELETE FROM tallies WHERE run = ?",
+        "DELETE FROM runs WHERE id = ?", /* last: its change count says whether the
+                                            run existed */
     };
 
     for (size_t i = 0; i < sizeof removals / sizeof *removals; i++) {

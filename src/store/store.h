@@ -229,8 +229,8 @@ struct hy_trial_page {
 int hy_store_trial_page(struct hy_store *s, int64_t run, const struct hy_trial_page *page, hy_trial_cb cb, void *arg,
                         int64_t *ret_count, struct hy_err *err);
 
-/* In one snapshot: the trials that have ended with a seq above `after`, in that order, then those that are running, then
- * those that are paused. The cost depends on their number, as long as the running trials are among the newest. */
+/* In one snapshot: the trials that have ended with a seq above `after`, in that order, then those that are running,
+ * then those that are paused. The cost depends on their number, as long as the running trials are among the newest. */
 int hy_store_changed_each(struct hy_store *s, int64_t run, int64_t after, hy_trial_cb cb, void *arg,
                           struct hy_err *err);
 

@@ -7,8 +7,7 @@
 
 #include "base/mem.h"
 
-static const char *const trial_states[] = {"unknown", "running", "done",   "failed",
-                                           "stopped", "pruned",  "paused"};
+static const char *const trial_states[] = {"unknown", "running", "done", "failed", "stopped", "pruned", "paused"};
 
 const char *hy_trial_state_name(enum hy_trial_state s)
 {
