@@ -23,8 +23,8 @@ class Report:
     """Reports all logs of every epoch: loss, val_loss, accuracy, ..., with the epoch as their step.
 
     They appear in the live table, in TensorBoard, and in the trial's `metrics`. With `metric="val_accuracy"` its last
-    value is the metric if the function returns nothing. If the trial is stopped early (the setting `stop`), the training
-    ends with this epoch. Outside of a trial this does nothing.
+    value is the metric if the function returns nothing. If the trial is stopped early (the setting `stop`), its training
+    ends. Outside of a trial this does nothing.
     """
 
     # Keras does not require a base class, only these names.

@@ -330,8 +330,8 @@ const struct hy_command hy_commands[] = {
      .run = hy_cmd_resume,
      .start = hy_resume_start,
      .summary = "continue a stopped or killed run, or one with failed trials",
-     .about = "Trials that are done or pruned stay; all others run again. The search continues as if it\n"
-              "had not been interrupted.",
+     .about = "Trials that are done or pruned stay; all others run again. The search\n"
+              "continues as if it had not been interrupted.",
      .examples = "hopyard resume 3\nhopyard resume digits --detach"},
     {.name = "notebook",
      .group = RUNNING,

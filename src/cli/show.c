@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/project.h"
 #include "cli/commands.h"
+#include "cli/run_spec.h"
 #include "cli/show_plot.h"
 #include "view/view.h"
 #include "wire/wire.h"

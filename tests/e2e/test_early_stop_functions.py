@@ -22,15 +22,15 @@ LOSING = """
 
 def test_a_function_ends_when_report_says_so(yard: Yard, lab: Lab) -> None:  # noqa: F811
     out = lab.evaluate(LOSING + """
-    r = experiment.grid_search(losing, {"x": [1, float("inf")], "best": [1]}, metric="loss", direction="min", stop="none",
+    r = experiment.grid_search(losing, {"x": ["1", "inf"], "best": ["1"]}, metric="loss", direction="min", stop="none",
                                tensorboard=False)
     emit(state=r.state, states=[t.state for t in r.trials], counts=[r.count(s) for s in ("done", "pruned", "paused")],
          best=r.best.number, error=r.trials[1].error, message=r.trials[1].message, text=str(r), outside=hopyard.report(loss=1),
-         decision=open(r.trials[1].logdir + "/decision").read(), value=str(r.trials[1].metric))
+         decision=open(r.trials[1].logdir + "/decision").read())
     """)
     assert out["states"] == ["done", "pruned"] and out["counts"] == [1, 1, 0] and out["state"] == "done"
     assert (out["best"], out["error"], out["decision"], out["outside"]) == (1, None, "stop", "continue")
-    assert out["value"] == "inf"  # the last report, not what it returned
+    assert yard.trials()[1]["value"] == float("inf")  # the last report, not what it returned
     assert out["message"] == "its loss is infinite"
     assert "1 done, 1 pruned" in out["text"]
 
@@ -91,13 +91,13 @@ def test_the_callback_for_keras_ends_the_training(yard: Yard, lab: Lab) -> None:
         callback, model = hopyard.keras.Report(), Model()
         callback.set_model(model)
         for epoch in range(200):
-            callback.on_epoch_end(epoch, {"loss": x, "accuracy": 0.5})
+            callback.on_epoch_end(epoch, {"loss": float(x), "accuracy": 0.5})
             if model.stop_training:
                 break
             time.sleep(0.02)
-        return {"loss": x, "epochs": epoch}
+        return {"loss": float(x), "epochs": epoch}
 
-    r = experiment.grid_search(training, {"x": [float("nan")]}, metric="loss", direction="min", stop="none", tensorboard=False)
+    r = experiment.grid_search(training, {"x": ["nan"]}, metric="loss", direction="min", stop="none", tensorboard=False)
     emit(state=r.trials[0].state, epochs=r.trials[0].metrics["epochs"])
     """)
     assert out["state"] == "pruned" and 0 < out["epochs"] < 199
@@ -116,11 +116,11 @@ def test_keras_ends_the_training_of_a_pruned_trial(yard: Yard, lab: Lab) -> None
 
         model = keras.Sequential([keras.layers.Dense(1)])
         model.compile(optimizer="sgd", loss="mse")
-        data = numpy.full((8, 2), x)
+        data = numpy.full((8, 2), float(x))
         history = model.fit(data, data.sum(axis=1), epochs=2000, verbose=0, callbacks=[hopyard.keras.Report()])
         return {"loss": history.history["loss"][-1], "epochs": len(history.history["loss"])}
 
-    r = experiment.grid_search(training, {"x": [float("nan")]}, metric="loss", direction="min", stop="none", tensorboard=False)
+    r = experiment.grid_search(training, {"x": ["nan"]}, metric="loss", direction="min", stop="none", tensorboard=False)
     emit(state=r.trials[0].state, epochs=r.trials[0].metrics["epochs"])
     """)
     assert out["state"] == "pruned" and out["epochs"] < 2000
