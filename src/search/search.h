@@ -18,6 +18,7 @@
 
 #include "base/err.h"
 #include "search/importance.h"
+#include "search/stop.h"
 #include "search/trial_columns.h"
 
 /* ---- the space -------------------------------------------------------- */
