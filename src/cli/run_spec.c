@@ -604,6 +604,8 @@ int hy_spec_new(const struct hy_args *args, Hy__RunSpec **ret, struct hy_err *er
     if (rc == 0)
         rc = search(args, spec, err);
     if (rc == 0)
+        rc = hy_spec_stop(args, spec, err);
+    if (rc == 0)
         rc = hy_spec_common(args, spec, err);
     if (rc == 0)
         rc = check_space(spec, err);

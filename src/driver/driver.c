@@ -260,6 +260,8 @@ static int make_search(struct driver *d, struct hy_err *err)
         rc = hy_run_space(d->spec, &d->space, err);
     if (rc == 0)
         rc = hy_search_new(&d->space, &settings, &d->search, err);
+    if (rc == 0)
+        rc = hy_early_stop_open(d, err);
     d->schedule = rc == 0 ? hy_schedule_new(&policy) : NULL;
     return rc == 0 && !d->schedule ? hy_err_oom(err) : rc;
 }
@@ -569,6 +571,7 @@ static void driver_close(struct driver *d)
     hy_map_done(&d->trials.map);
     hy_schedule_free(d->schedule);
     hy_search_free(d->search);
+    hy_early_stop_free(d);
     hy_space_done(&d->space);
     hy_store_close(d->store);
     hy_changes_clear(&d->commit.recorded);

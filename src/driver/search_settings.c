@@ -48,6 +48,36 @@ struct hy_search_settings hy_run_settings(const Hy__RunSpec *spec)
     };
 }
 
+/* An unknown kind, of a newer hopyard, is rejected by hy_stopper_new. */
+static enum hy_stop_kind stop_kind_of(const Hy__StopRule *rule)
+{
+    static const enum hy_stop_kind kinds[] = {
+        [HY__STOP_RULE__KIND__NONE] = HY_STOP_NONE,         [HY__STOP_RULE__KIND__MEDIAN] = HY_STOP_MEDIAN,
+        [HY__STOP_RULE__KIND__PATIENCE] = HY_STOP_PATIENCE, [HY__STOP_RULE__KIND__HALVING] = HY_STOP_HALVING,
+        [HY__STOP_RULE__KIND__ASHA] = HY_STOP_ASHA,         [HY__STOP_RULE__KIND__HYPERBAND] = HY_STOP_HYPERBAND,
+    };
+
+    return (size_t)rule->kind < HY_COUNT(kinds) ? kinds[rule->kind] : (enum hy_stop_kind)rule->kind;
+}
+
+struct hy_stop_settings hy_run_stop_settings(const Hy__RunSpec *spec)
+{
+    const Hy__StopRule *rule = spec->stop;
+
+    return (struct hy_stop_settings){
+        .kind = stop_kind_of(rule),
+        .maximize = spec->maximize,
+        .min_step = rule->min_step,
+        .max_step = rule->max_step,
+        .reduction = rule->reduction,
+        .trials = rule->trials,
+        .min_trials = rule->min_trials,
+        .patience = rule->patience,
+        .min_delta = rule->min_delta,
+        .may_pause = rule->may_pause,
+    };
+}
+
 static int add_nodes(const Hy__RunSpec *spec, struct hy_space *space, struct hy_err *err)
 {
     hy_cleanup_buf struct hy_buf b;

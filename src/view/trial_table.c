@@ -29,6 +29,7 @@ static const struct state_style *style_of(const char *state)
     static const struct state_style styles[] = {
         {"done", "✓", HY_GREEN},   {"failed", "✗", HY_RED},      {"stopped", "■", HY_YELLOW},
         {"running", "●", HY_CYAN}, {"interrupted", "!", HY_RED}, {"retry", "↻", HY_YELLOW},
+        {"pruned", "✂", HY_DIM},   {"paused", "‖", HY_YELLOW},
     };
     static const struct state_style other = {"", "·", HY_DIM};
 

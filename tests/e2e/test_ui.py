@@ -473,7 +473,7 @@ def test_output_that_is_a_link_is_not_followed(yard: Yard, inside: Ui) -> None:
     ("/api/v1/runs/1/trials?offset=-1", 400, "'offset' must be a number"),
     ("/api/v1/runs/1/trials?sort=color", 400, "'sort' must be number, value, state, time or param:NAME"),
     ("/api/v1/runs/1/trials?sort=param:%22", 400, "cannot sort by the hyperparameter '\"'"),
-    ("/api/v1/runs/1/trials?state=odd", 400, "'state' must be running, done, failed or stopped, not 'odd'"),
+    ("/api/v1/runs/1/trials?state=odd", 400, "'state' must be running, done, failed, stopped, pruned or paused, not 'odd'"),
     ("/api/v1/runs/1/columns?since=x", 400, "'since' must be a number"),
     ("/api/v1/runs/1/curves?trials=1,x", 400, "check 'x'"),
     ("/api/v1/runs/1/curves?trials=" + ",".join(["1"] * 101), 400, "at most 100 trial numbers"),

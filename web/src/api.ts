@@ -33,6 +33,8 @@ export interface Run {
   done: number;
   failed: number;
   stopped: number;
+  pruned: number; // stopped early
+  paused: number;
   best_trial: number | null;
   best_value: number | null;
   notes?: { seq: number; time: number; text: string }[];

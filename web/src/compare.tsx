@@ -160,7 +160,7 @@ function Table({ all, onlyDifferent }: { all: Compared[]; onlyDifferent: boolean
           <tr>
             <th scope="row">Trials</th>
             {all.map(({ run }) => (
-              <td key={run.run}>{count(run.done + run.failed + run.stopped)}</td>
+              <td key={run.run}>{count(run.done + run.failed + run.stopped + run.pruned)}</td>
             ))}
           </tr>
           <tr>
