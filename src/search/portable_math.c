@@ -27,7 +27,7 @@ double hy_log2(double x)
     return exponent + 2 * sum / HY_LN2;
 }
 
-double hy_log(double x)
+double hy_ln(double x)
 {
     return hy_log2(x) * HY_LN2;
 }
@@ -145,7 +145,7 @@ static double quantile_estimate(double p)
     double q, r;
 
     if (p < 0.02425) {
-        q = sqrt(-2 * hy_log(p));
+        q = sqrt(-2 * hy_ln(p));
         return polynomial(c, 6, q) / polynomial(d, 5, q);
     }
     if (p > 1 - 0.02425)

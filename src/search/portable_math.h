@@ -17,7 +17,7 @@
 #define HY_PI 3.14159265358979323846264338328
 
 double hy_log2(double x); /* x > 0 */
-double hy_log(double x);  /* x > 0 */
+double hy_ln(double x);   /* natural; x > 0 */
 double hy_exp2(double x);
 double hy_exp(double x); /* 0 below -745, INFINITY above 709.8 */
 /* base > 0 */
