@@ -19,42 +19,7 @@
 #include "base/text.h"
 #include "search/json_choices.h"
 #include "search/scale.h"
-
-#define SHOWN_MAX 64 /* bytes of the user's text in a message */
-
-struct shown {
-    char text[SHOWN_MAX + 8];
-};
-
-/* The user's text for a message of one line: truncated, and control characters replaced. */
-static struct shown show_n(const char *text, size_t n)
-{
-    struct shown s;
-    size_t at = 0;
-
-    for (size_t i = 0, len; i < n; i += len) {
-        len = hy_utf8_len(text + i, n - i);
-        if (at + (len ? len : 1) > SHOWN_MAX) {
-            memcpy(s.text + at, "...", 3);
-            at += 3;
-            break;
-        }
-        if (len == 0 || (len == 1 && iscntrl((unsigned char)text[i]))) {
-            s.text[at++] = '?';
-            len = 1;
-        } else {
-            memcpy(s.text + at, text + i, len);
-            at += len;
-        }
-    }
-    s.text[at] = '\0';
-    return s;
-}
-
-static struct shown show(const char *text)
-{
-    return show_n(text, strlen(text));
-}
+#include "search/shown.h"
 
 static int no_memory(struct hy_err *err)
 {
@@ -98,17 +63,17 @@ static int check_name(const struct hy_space *s, const char *name, struct hy_err 
             return hy_err_set(err, -EINVAL,
                               "the name '%s' cannot be used: '=', braces, control characters and "
                               "bytes that are not UTF-8 are not allowed in names",
-                              show(name).text);
+                              hy_show(name).text);
     }
     for (size_t i = 0; i < s->count; i++)
         if (strcmp(s->dims[i].name, name) == 0)
-            return hy_err_set(err, -EINVAL, "'%s' is given twice; give each name once", show(name).text);
+            return hy_err_set(err, -EINVAL, "'%s' is given twice; give each name once", hy_show(name).text);
     return 0;
 }
 
 static int check_range(const struct hy_dim *dim, struct hy_err *err)
 {
-    struct shown name = show(dim->name);
+    struct hy_shown name = hy_show(dim->name);
 
     if (!isfinite(dim->low) || !isfinite(dim->high))
         return hy_err_set(err, -EINVAL, "the bounds of '%s' must be finite numbers", name.text);
@@ -138,10 +103,10 @@ static int check_dim(const struct hy_space *s, const struct hy_dim *dim, struct 
         return check_range(dim, err);
     case HY_DIM_CATEGORY:
         if (dim->choice_count == 0)
-            return hy_err_set(err, -EINVAL, "'%s' has no values; give at least one", show(dim->name).text);
+            return hy_err_set(err, -EINVAL, "'%s' has no values; give at least one", hy_show(dim->name).text);
         return 0;
     }
-    return hy_err_set(err, -EINVAL, "'%s' has an invalid kind", show(dim->name).text);
+    return hy_err_set(err, -EINVAL, "'%s' has an invalid kind", hy_show(dim->name).text);
 }
 
 /* NULL when out of memory. */
@@ -206,13 +171,13 @@ static int parse_bound(const char *name, const char *text, double *ret, struct h
     int rc = hy_parse_double(text, ret);
 
     if (*text == '\0')
-        return hy_err_set(err, -EINVAL, "a bound of '%s' is missing; write %s=LOW..HIGH", show(name).text,
-                          show(name).text);
+        return hy_err_set(err, -EINVAL, "a bound of '%s' is missing; write %s=LOW..HIGH", hy_show(name).text,
+                          hy_show(name).text);
     if (rc == -ERANGE)
-        return hy_err_set(err, -EINVAL, "the bound '%s' of '%s' is too large", show(text).text, show(name).text);
+        return hy_err_set(err, -EINVAL, "the bound '%s' of '%s' is too large", hy_show(text).text, hy_show(name).text);
     if (rc < 0 || !isfinite(*ret))
         return hy_err_set(err, -EINVAL, "'%s' is not a finite number; '%s' needs LOW..HIGH, or values with commas",
-                          show(text).text, show(name).text);
+                          hy_show(text).text, hy_show(name).text);
     return 0;
 }
 
@@ -224,8 +189,8 @@ static int add_range(struct hy_space *s, char *name, char *range, bool log, stru
     int rc;
 
     if (!dots)
-        return hy_err_set(err, -EINVAL, "'%s' needs two bounds after log:, as in %s=log:1e-5..1e-1", show(name).text,
-                          show(name).text);
+        return hy_err_set(err, -EINVAL, "'%s' needs two bounds after log:, as in %s=log:1e-5..1e-1", hy_show(name).text,
+                          hy_show(name).text);
     high = dots + 2;
     *dots = '\0';
     rc = parse_bound(name, range, &dim.low, err);
@@ -246,8 +211,8 @@ static int add_list(struct hy_space *s, char *name, char *list, struct hy_err *e
     size_t count = 1;
 
     if (*list == '\0')
-        return hy_err_set(err, -EINVAL, "'%s' has no values; give at least one: %s=VALUE,VALUE", show(name).text,
-                          show(name).text);
+        return hy_err_set(err, -EINVAL, "'%s' has no values; give at least one: %s=VALUE,VALUE", hy_show(name).text,
+                          hy_show(name).text);
     for (const char *p = list; (p = strchr(p, ',')); p++)
         count++;
     choices = hy_calloc(count, sizeof *choices);
@@ -256,7 +221,7 @@ static int add_list(struct hy_space *s, char *name, char *list, struct hy_err *e
     for (size_t i = 0; i < count; i++) {
         choices[i] = strsep(&list, ",");
         if (choices[i][0] == '\0')
-            return hy_err_set(err, -EINVAL, "a value of '%s' is empty; check for an extra comma", show(name).text);
+            return hy_err_set(err, -EINVAL, "a value of '%s' is empty; check for an extra comma", hy_show(name).text);
     }
     dim.choices = choices;
     dim.choice_count = count;
@@ -273,9 +238,9 @@ static int bad_json(const char *name, const char *list, const struct hy_choices 
     size_t at = (size_t)(c->at - list) + 1;
 
     if (*c->at == '\0')
-        return hy_err_set(err, -EINVAL, "'%s' is not a valid JSON list: at its end %s", show(name).text, c->fault);
-    return hy_err_set(err, -EINVAL, "'%s' is not a valid JSON list: at byte %zu, before '%s', %s", show(name).text, at,
-                      show(c->at).text, c->fault);
+        return hy_err_set(err, -EINVAL, "'%s' is not a valid JSON list: at its end %s", hy_show(name).text, c->fault);
+    return hy_err_set(err, -EINVAL, "'%s' is not a valid JSON list: at byte %zu, before '%s', %s", hy_show(name).text,
+                      at, hy_show(c->at).text, c->fault);
 }
 
 static int add_json(struct hy_space *s, char *name, const char *list, struct hy_err *err)
@@ -303,7 +268,7 @@ static int split(const char *text, char **ret_name, char **ret_rest, struct hy_e
 
     if (!equals)
         return hy_err_set(err, -EINVAL, "'%s' has no values; write NAME=VALUE,VALUE or NAME=LOW..HIGH",
-                          show(text).text);
+                          hy_show(text).text);
     name = hy_strdup(text);
     if (!name)
         return no_memory(err);
@@ -369,7 +334,7 @@ int hy_space_add_grid(struct hy_space *s, const char *text, struct hy_err *err)
     if (is_number_range(strncmp(rest, "log:", 4) == 0 ? rest + 4 : rest))
         return hy_err_set(err, -EINVAL,
                           "'%s' is a range; a grid takes values (%s=0.1,0.01) or a range of integers (%s=1..4)",
-                          show(name).text, show(name).text, show(name).text);
+                          hy_show(name).text, hy_show(name).text, hy_show(name).text);
     return add_list(s, name, rest, err);
 }
 
