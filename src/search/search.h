@@ -27,10 +27,13 @@ enum hy_dim_kind { HY_DIM_FLOAT, HY_DIM_INT, HY_DIM_CATEGORY };
 struct hy_dim {
     char *name;
     enum hy_dim_kind kind;
-    bool log;         /* FLOAT and INT: uniform in the logarithm */
-    double low, high; /* FLOAT and INT: low <= high, both included */
-    char **choices;   /* CATEGORY: the texts as the user wrote them */
-    char **json;      /* CATEGORY: the same choices as JSON; NULL: they are plain texts */
+    bool log;               /* FLOAT and INT: uniform in the logarithm */
+    bool normal;            /* FLOAT and INT: normally distributed instead; with `log` its logarithm is */
+    double low, high;       /* FLOAT and INT: low <= high, both included; a normal one may have infinite bounds */
+    double step;            /* FLOAT and INT: the values are low, low + step, …, high; 0: all, of INT all integers */
+    double mean, deviation; /* normal: of the number, with `log` of its natural logarithm */
+    char **choices;         /* CATEGORY: the texts as the user wrote them */
+    char **json;            /* CATEGORY: the same choices as JSON; NULL: they are plain texts */
     size_t choice_count;
 };
 
@@ -44,15 +47,24 @@ void hy_space_done(struct hy_space *s); /* all zero is an empty space */
 /*
  * Adds one dimension as people write it on the command line:
  *
- *     lr=log:1e-5..1e-1     float, log-scaled (bounds in either order)
- *     layers=1..4           two integers make an integer dimension
- *     units=log:16..1024    integer, log-scaled
- *     x=-5.12..5.12         float
- *     act=relu,tanh         category
- *     act=["relu", null]    category: a JSON array of any values
+ *     lr=log:1e-5..1e-1              float, log-scaled (bounds in either order)
+ *     layers=1..4                    two integers make an integer dimension
+ *     units=log:16..1024             integer, log-scaled
+ *     x=-5.12..5.12                  float
+ *     dropout=0..0.5 step 0.1        float: 0, 0.1, …, 0.5
+ *     units=16..256 step 16          integer, since all three are
+ *     x=normal(0, 1)                 float with this mean and standard deviation
+ *     lr=lognormal(-7, 1)            float whose natural logarithm has them
+ *     x=normal(0, 1) in -2..2        truncated; one of the bounds may be left out
+ *     n=normal(10, 3) in 1..20 step 1    integer: steps need both bounds
+ *     act=relu,tanh                  category
+ *     act=["relu", null]             category: a JSON array of any values
  *
- * A comma makes a list, so "../a,../b" is a category and not a range. What
- * begins with '[' and ends with ']' is JSON.
+ * A comma makes a list, so "../a,../b" is a category and not a range. What begins with '['
+ * and ends with ']' is JSON.
+ *
+ * The values of a step are those that the decimal numbers give: 0.3, not
+ * 0.30000000000000004. `high` becomes the last of them. Log scales have no steps.
  *
  * A pure parser over a NUL-terminated string. 0, -ENOMEM, or -EINVAL with a
  * sentence (empty name, empty list, bounds that are not finite numbers, log of a
@@ -61,7 +73,7 @@ void hy_space_done(struct hy_space *s); /* all zero is an empty space */
 int hy_space_add(struct hy_space *s, const char *text, struct hy_err *err);
 /* The same for a grid: every value is a choice ("lr=0.001,0.0005", "lr=[0.1]"). A range of
  * integers ("layers=1..4") stays an integer dimension, every value of which the
- * grid visits in ascending order; any other range is an error. */
+ * grid visits in ascending order, and so does a range with steps; any other range is an error. */
 int hy_space_add_grid(struct hy_space *s, const char *text, struct hy_err *err);
 /* Adds a dimension made by a program (bounds in either order). Takes a copy. */
 int hy_space_add_dim(struct hy_space *s, const struct hy_dim *dim, struct hy_err *err);

@@ -11,6 +11,8 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "search/discrete.h"
+#include "search/scale.h"
 #include "search/search.h"
 
 #define DIMS_MAX 16
@@ -21,18 +23,32 @@
             abort();                                                                                                   \
     } while (0)
 
+static void check_range(const struct hy_dim *dim)
+{
+    promise(dim->low <= dim->high);
+    promise(dim->normal || (isfinite(dim->low) && isfinite(dim->high)));
+    promise(!dim->log || dim->low > 0 || (dim->normal && dim->low == 0));
+    promise(!dim->normal || (isfinite(dim->mean) && dim->deviation > 0));
+    promise(dim->kind != HY_DIM_INT || (fabs(dim->low) <= 0x1p53 && dim->high == floor(dim->high)));
+    promise(dim->step >= 0 && (dim->step == 0 || !dim->log));
+    if (dim->step > 0) {
+        uint64_t width = hy_discrete_width(dim);
+
+        promise(hy_discrete_at(dim, 0).number == dim->low && hy_discrete_at(dim, width - 1).number == dim->high);
+        promise(hy_discrete_index(dim, (struct hy_value){dim->high}) == width - 1);
+    }
+}
+
 static void check_dim(const struct hy_dim *dim)
 {
     promise(dim->name[0] && !strpbrk(dim->name, "={}\n"));
-    if (dim->kind == HY_DIM_CATEGORY) {
-        promise(dim->choice_count > 0);
-        for (size_t i = 0; i < dim->choice_count; i++)
-            promise(dim->json || dim->choices[i][0]);
+    if (dim->kind != HY_DIM_CATEGORY) {
+        check_range(dim);
         return;
     }
-    promise(isfinite(dim->low) && isfinite(dim->high) && dim->low <= dim->high);
-    promise(!dim->log || dim->low > 0);
-    promise(dim->kind != HY_DIM_INT || (fabs(dim->low) <= 0x1p53 && dim->high == floor(dim->high)));
+    promise(dim->choice_count > 0);
+    for (size_t i = 0; i < dim->choice_count; i++)
+        promise(dim->json || dim->choices[i][0]);
 }
 
 static void check_value(const struct hy_dim *dim, struct hy_value v)
@@ -45,8 +61,10 @@ static void check_value(const struct hy_dim *dim, struct hy_value v)
         promise(text == dim->choices[(size_t)v.number]);
         return;
     }
-    promise(v.number >= dim->low && v.number <= dim->high);
+    promise(isfinite(v.number) && v.number >= dim->low && v.number <= dim->high);
     promise(hy_parse_double(text, &back) == 0 && back == v.number);
+    back = hy_dim_unit(dim, v);
+    promise(back >= 0 && back <= 1);
 }
 
 /* ---- JSON --------------------------------------------------------------- */
