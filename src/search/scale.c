@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "search/discrete.h"
+#include "search/expression.h"
 #include "search/portable_math.h"
 
 static double within(double value, double low, double high)
@@ -146,14 +147,52 @@ double hy_dim_unit(const struct hy_dim *dim, struct hy_value value)
 
 /* ---- spaces ------------------------------------------------------------- */
 
+bool hy_space_has_rules(const struct hy_space *space)
+{
+    size_t i = 0;
+
+    while (i < space->count && !space->dims[i].active)
+        i++;
+    return i < space->count || space->constraint_count > 0;
+}
+
+bool hy_space_is_active(const struct hy_space *space, size_t i, const struct hy_value *values)
+{
+    const struct hy_expression *active = space->dims[i].active;
+
+    return !active || hy_expression_test(active, space, values) == HY_TRUE;
+}
+
+static struct hy_value value_at(const struct hy_space *space, size_t i, double unit, const struct hy_value *values)
+{
+    return hy_space_is_active(space, i, values) ? hy_dim_at(&space->dims[i], unit) : (struct hy_value){NAN};
+}
+
 void hy_space_values(const struct hy_space *space, const double *units, struct hy_value *ret)
 {
     for (size_t i = 0; i < space->count; i++)
-        ret[i] = hy_dim_at(&space->dims[i], units[i]);
+        ret[i] = value_at(space, i, units[i], ret);
 }
 
 void hy_space_units(const struct hy_space *space, const struct hy_value *values, double *ret)
 {
     for (size_t i = 0; i < space->count; i++)
         ret[i] = hy_dim_unit(&space->dims[i], values[i]);
+}
+
+bool hy_space_draw(const struct hy_space *space, struct hy_rng *rng, size_t limit, double *ret_units,
+                   struct hy_value *ret)
+{
+    while (limit-- > 0) {
+        for (size_t i = 0; i < space->count; i++) {
+            double unit = hy_rng_double(rng);
+
+            if (ret_units)
+                ret_units[i] = unit;
+            ret[i] = value_at(space, i, unit, ret);
+        }
+        if (hy_space_allows(space, ret))
+            return true;
+    }
+    return false;
 }

@@ -13,6 +13,7 @@
 
 #include <stddef.h>
 
+#include "base/rng.h"
 #include "search/search.h"
 
 /* Integers are doubles in a point; beyond this they are not exact. */
@@ -32,8 +33,19 @@ double hy_normal_share(const struct hy_dim *dim);
 /* Which of n equal parts of [0, 1] `unit` is in. */
 size_t hy_unit_part(double unit, size_t n);
 
-/* Both for a whole point. */
+/* Whether it has conditions or constraints. */
+bool hy_space_has_rules(const struct hy_space *space);
+/* Whether the i-th dimension has a value, given those of the dimensions before it. */
+bool hy_space_is_active(const struct hy_space *space, size_t i, const struct hy_value *values);
+/* For a whole point: inactive dimensions have the value NAN, and the unit NAN. */
 void hy_space_values(const struct hy_space *space, const double *units, struct hy_value *ret);
 void hy_space_units(const struct hy_space *space, const struct hy_value *values, double *ret);
+/*
+ * Draws points until one satisfies the constraints, up to a limit; false: none did, and
+ * *ret has the last. Every point takes one number per dimension of `rng`, also for those that are
+ * inactive.
+ */
+bool hy_space_draw(const struct hy_space *space, struct hy_rng *rng, size_t limit, double *ret_units,
+                   struct hy_value *ret);
 
 #endif

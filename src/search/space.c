@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The search space: its dimensions, and their values. */
+/* The search space: its dimensions, conditions and constraints, and values. */
 #include "search/search.h"
 
 #include <ctype.h>
@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "search/discrete.h"
+#include "search/expression.h"
 #include "search/portable_math.h"
 #include "search/scale.h"
 #include "search/shown.h"
@@ -42,13 +43,18 @@ static void dim_done(struct hy_dim *dim)
     free(dim->name);
     free_texts(dim->choices, dim->choice_count);
     free_texts(dim->json, dim->choice_count);
+    free(dim->condition);
+    hy_expression_free(dim->active);
 }
 
 void hy_space_done(struct hy_space *s)
 {
     for (size_t i = 0; i < s->count; i++)
         dim_done(&s->dims[i]);
+    for (size_t i = 0; i < s->constraint_count; i++)
+        hy_expression_free(s->constraints[i]);
     free(s->dims);
+    free(s->constraints);
     *s = (struct hy_space){0};
 }
 
@@ -205,7 +211,8 @@ static int copy_dim(struct hy_dim *to, const struct hy_dim *from)
 {
     *to = (struct hy_dim){.kind = from->kind};
     to->name = hy_strdup(from->name);
-    if (!to->name)
+    to->condition = from->condition ? hy_strdup(from->condition) : NULL;
+    if (!to->name || (from->condition && !to->condition))
         return -ENOMEM;
     if (from->kind != HY_DIM_CATEGORY) {
         copy_range(to, from);
@@ -217,6 +224,28 @@ static int copy_dim(struct hy_dim *to, const struct hy_dim *from)
     return to->choices && (to->json || !from->json) ? 0 : -ENOMEM;
 }
 
+/* -ENOENT and -EDOM tell why an expression is invalid; here it just is. */
+static int expression_error(int rc, struct hy_err *err, const char *what)
+{
+    if (rc == -ENOMEM)
+        return hy_space_no_memory(err);
+    hy_err_wrap(err, "%s", what);
+    if (err)
+        err->code = -EINVAL;
+    return -EINVAL;
+}
+
+static int parse_condition(const struct hy_space *s, struct hy_dim *dim, struct hy_err *err)
+{
+    int rc = dim->condition ? hy_expression_new(s, dim->condition, &dim->active, err) : 0;
+    char what[HY_SHOWN_MAX + 40];
+
+    if (rc == 0)
+        return 0;
+    snprintf(what, sizeof what, "the condition of '%s'", hy_show(dim->name).text);
+    return expression_error(rc, err, what);
+}
+
 int hy_space_add_dim(struct hy_space *s, const struct hy_dim *dim, struct hy_err *err)
 {
     struct hy_dim copy;
@@ -224,12 +253,54 @@ int hy_space_add_dim(struct hy_space *s, const struct hy_dim *dim, struct hy_err
 
     if (rc < 0)
         return rc;
-    if (copy_dim(&copy, dim) < 0 || hy_array_grow(s->dims, s->count) < 0) {
+    rc = copy_dim(&copy, dim) < 0 || hy_array_grow(s->dims, s->count) < 0 ? hy_space_no_memory(err) : 0;
+    if (rc == 0)
+        rc = parse_condition(s, &copy, err);
+    if (rc < 0)
         dim_done(&copy);
+    else
+        s->dims[s->count++] = copy;
+    return rc;
+}
+
+void hy_space_remove_last(struct hy_space *s)
+{
+    dim_done(&s->dims[--s->count]);
+}
+
+/* ---- constraints -------------------------------------------------------- */
+
+int hy_space_add_constraint(struct hy_space *s, const char *text, struct hy_err *err)
+{
+    int rc;
+
+    if (hy_array_grow(s->constraints, s->constraint_count) < 0)
         return hy_space_no_memory(err);
-    }
-    s->dims[s->count++] = copy;
+    rc = hy_expression_new(s, text, &s->constraints[s->constraint_count], err);
+    if (rc < 0)
+        return expression_error(rc, err, "a constraint");
+    s->constraint_count++;
     return 0;
+}
+
+bool hy_space_allows(const struct hy_space *s, const struct hy_value *values)
+{
+    for (size_t i = 0; i < s->constraint_count; i++)
+        if (hy_expression_test(s->constraints[i], s, values) == HY_FALSE)
+            return false;
+    return true;
+}
+
+/* Expressions are parsed again: they are short, and what was valid for the same dimensions is valid again. */
+int hy_space_copy(struct hy_space *to, const struct hy_space *from, struct hy_err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < from->count && rc == 0; i++)
+        rc = hy_space_add_dim(to, &from->dims[i], err);
+    for (size_t i = 0; i < from->constraint_count && rc == 0; i++)
+        rc = hy_space_add_constraint(to, hy_expression_text(from->constraints[i]), err);
+    return rc;
 }
 
 /* ---- values ------------------------------------------------------------- */
@@ -243,6 +314,10 @@ const char *hy_value_text(const struct hy_dim *dim, struct hy_value v, char *out
 {
     const char *choice;
 
+    if (isnan(v.number)) {
+        snprintf(out, size, "%s", "");
+        return out;
+    }
     switch (dim->kind) {
     case HY_DIM_FLOAT:
         return hy_format_double(v.number, out, size);
@@ -259,5 +334,5 @@ const char *hy_value_text(const struct hy_dim *dim, struct hy_value v, char *out
 
 const char *hy_value_json(const struct hy_dim *dim, struct hy_value v)
 {
-    return dim->json ? choice_of(dim, dim->json, v) : NULL;
+    return dim->json && !isnan(v.number) ? choice_of(dim, dim->json, v) : NULL;
 }

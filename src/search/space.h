@@ -5,6 +5,7 @@
 
 #include "search/search.h"
 
-int hy_space_no_memory(struct hy_err *err); /* returns -ENOMEM */
+int hy_space_no_memory(struct hy_err *err);    /* returns -ENOMEM */
+void hy_space_remove_last(struct hy_space *s); /* the dimension added last, which no constraint uses */
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * The syntax of a dimension:
  *
- *     NAME=VALUES
+ *     NAME=VALUES [if CONDITION]
  *
  * where VALUES are
  *
@@ -18,12 +18,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "search/expression.h"
 #include "search/json_choices.h"
 #include "search/shown.h"
 #include "search/space.h"
 
+#define IF " if "
 #define IN " in "
 #define STEP " step "
 
@@ -255,6 +258,133 @@ static int add_json(struct hy_space *s, struct hy_dim *dim, const char *list, st
     return rc;
 }
 
+/* ---- conditions --------------------------------------------------------- */
+
+/* The end of the JSON array that the text begins with, by its brackets and strings; NULL if it has none. */
+static char *json_end(char *text)
+{
+    size_t depth = 0;
+
+    for (; *text; text++) {
+        depth += *text == '[';
+        if (*text == ']' && --depth == 0)
+            return text + 1;
+        if (*text != '"')
+            continue;
+        for (text++; *text && *text != '"'; text++)
+            text += *text == '\\' && text[1];
+        if (!*text)
+            return NULL;
+    }
+    return NULL;
+}
+
+/* The " if " that follows values which are no list; NULL: there is none. The text is as before afterwards. */
+static char *find_certain_if(char *values)
+{
+    struct hy_dim ignored;
+    const char *rest;
+    char *at = values[0] == '[' ? json_end(values) : strstr(values, IF);
+    bool is_certain;
+
+    if (!at)
+        return NULL;
+    if (values[0] == '[') {
+        at += strspn(at, " ") > 0 ? strspn(at, " ") - 1 : 0;
+        return strncmp(at, IF, strlen(IF)) == 0 ? at : NULL;
+    }
+    *at = '\0';
+    is_certain = is_range(values) || take_distribution(&ignored, values, &rest);
+    *at = ' ';
+    return is_certain ? at : NULL;
+}
+
+/*
+ * The " if " in a list before an expression over the dimensions of the space. 1: *ret is
+ * it; 2: the expression is wrong, but meant as one; 0: there is none; -ENOMEM.
+ */
+static int find_if_in_list(const struct hy_space *s, const char *list, const char **ret)
+{
+    size_t n = strlen(list);
+
+    list += n > HY_EXPRESSION_MAX ? n - HY_EXPRESSION_MAX : 0;
+    for (const char *at = list; (at = strstr(at, IF)); at++) {
+        struct hy_expression *e = NULL;
+        int rc = hy_expression_new(s, at + strlen(IF), &e, NULL);
+
+        hy_expression_free(e);
+        if (rc == -EINVAL || rc == -ENOENT)
+            continue;
+        *ret = at;
+        return rc == -EDOM ? 2 : rc == 0 ? 1 : rc;
+    }
+    return 0;
+}
+
+/* Cuts " if CONDITION" off the values, and the blanks before it. */
+static int take_condition(const struct hy_space *s, char *values, char **ret, struct hy_err *err)
+{
+    const char *in_list = NULL;
+    char *at = find_certain_if(values);
+    int rc = at || is_json(values) ? 0 : find_if_in_list(s, values, &in_list);
+
+    if (rc < 0)
+        return hy_space_no_memory(err);
+    if (rc > 0) /* hy_space_add_dim reports a wrong one */
+        at = values + (in_list - values);
+    if (!at)
+        return 0;
+    *ret = at + strlen(IF);
+    while (at > values && at[-1] == ' ')
+        at--;
+    *at = '\0';
+    return 0;
+}
+
+/* The end of a list as it was written, as far as it can contain a condition. */
+static int write_end(const struct hy_dim *dim, struct hy_buf *b)
+{
+    size_t from = dim->choice_count, n = 0;
+    int rc = 0;
+
+    while (from > 0 && n <= HY_EXPRESSION_MAX)
+        n += strlen(dim->choices[--from]) + 1;
+    for (size_t i = from; i < dim->choice_count && rc == 0; i++) {
+        rc = i > from ? hy_buf_append_str(b, ",") : 0;
+        if (rc == 0)
+            rc = hy_buf_append_str(b, dim->choices[i]);
+    }
+    return rc;
+}
+
+/* 1: a list has become one with a condition by the dimension that was added last. */
+static int has_late_condition(const struct hy_space *s, const struct hy_dim *dim)
+{
+    hy_cleanup_buf struct hy_buf b;
+    const char *at;
+
+    hy_buf_init(&b, SIZE_MAX / 2);
+    if (dim->kind != HY_DIM_CATEGORY || dim->json || dim->condition)
+        return 0;
+    if (write_end(dim, &b) < 0 || !hy_buf_cstr(&b))
+        return -ENOMEM;
+    return find_if_in_list(s, hy_buf_cstr(&b), &at);
+}
+
+static int check_earlier_lists(struct hy_space *s, struct hy_err *err)
+{
+    for (size_t i = 0; i + 1 < s->count; i++) {
+        int rc = has_late_condition(s, &s->dims[i]);
+
+        if (rc < 0)
+            return hy_space_no_memory(err);
+        if (rc == 1)
+            return hy_err_set(err, -EINVAL, "the condition of '%s' needs '%s', which must be declared before it",
+                              hy_show(s->dims[i].name).text, hy_show(s->dims[s->count - 1].name).text);
+    }
+    return 0;
+}
+
 /* ---- dimensions --------------------------------------------------------- */
 
 /* Splits a copy of the text into *ret_name and what follows the '='. */
@@ -312,6 +442,7 @@ static int add_grid_values(struct hy_space *s, struct hy_dim *dim, char *values,
                       name.text, name.text, name.text, name.text);
 }
 
+/* `add` adds what is before the condition. */
 static int add_text(struct hy_space *s, const char *text,
                     int (*add)(struct hy_space *, struct hy_dim *, char *, struct hy_err *), struct hy_err *err)
 {
@@ -321,7 +452,16 @@ static int add_text(struct hy_space *s, const char *text,
     int rc = split(text, &name, &values, err);
 
     dim.name = name;
-    return rc < 0 ? rc : add(s, &dim, values, err);
+    if (rc == 0)
+        rc = take_condition(s, values, &dim.condition, err);
+    if (rc == 0)
+        rc = add(s, &dim, values, err);
+    if (rc < 0)
+        return rc;
+    rc = check_earlier_lists(s, err);
+    if (rc < 0)
+        hy_space_remove_last(s);
+    return rc;
 }
 
 int hy_space_add(struct hy_space *s, const char *text, struct hy_err *err)

@@ -345,6 +345,7 @@ HY_TEST(test_lists_may_contain_the_words_of_other_forms)
         const char *list = strchr(lines[i], '=') + 1, *last = strrchr(list, ',');
 
         assert_int_equal(s.dims[1].kind, HY_DIM_CATEGORY);
+        assert_null(s.dims[1].condition);
         assert_string_equal(s.dims[1].choices[s.dims[1].choice_count - 1], last ? last + 1 : list);
         hy_space_done(&s);
     }
