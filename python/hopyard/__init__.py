@@ -20,12 +20,12 @@ from ._base.errors import (
 )  # fmt: skip
 from ._hopyard import version as __version__
 from ._trial.report import Decision, report
-from .space import choice, integer, log, uniform
+from .space import choice, integer, log, lognormal, normal, uniform
 
 __all__ = [
     "Decision", "Error", "FeedTimeout", "FileError", "FileExists", "FileForbidden", "FileNotFound", "GroupError",
     "IsFolder", "NotFolder", "RunError", "Stopped", "TrialsFailed", "__version__", "allreduce", "choice", "collective",
-    "experiment", "hvd", "integer", "log", "report", "search", "spark", "stop", "uniform",
+    "experiment", "hvd", "integer", "log", "lognormal", "normal", "report", "search", "spark", "stop", "uniform",
 ]  # fmt: skip
 
 # Imported on first use, so that `import hopyard` stays cheap.

@@ -9,7 +9,8 @@
 A space is a dict from names to values. In a grid the values are the choices, whatever they are, and
 come back as the same objects. Elsewhere two numbers are bounds, in either order (two ints make an
 integer dimension), and any other list is a category. A string is parsed as on the command line;
-hopyard.log, integer, uniform and choice are the same in Python.
+hopyard.log, integer, uniform, normal, lognormal and choice are the same in Python. A trial's params
+lack what is inactive in it (`when=`).
 """
 
 import math
@@ -19,11 +20,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _hopyard
-from .space import choice, integer, log, native, uniform
+from .space import choice, integer, log, lognormal, native, normal, uniform
 
 __all__ = ["CMA", "GP", "TPE", "Evolution", "Grid", "Paired", "Random", "Space", "Trial"]
 
-Space = Mapping[str, Iterable[Any] | str | choice | integer | log | uniform]
+Space = Mapping[str, Iterable[Any] | str | choice | integer | log | lognormal | normal | uniform]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@
 #include "supervise/supervise.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/guess.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "wire/wire.h"

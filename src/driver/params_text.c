@@ -150,27 +150,32 @@ static int cut_long_name(struct hy_buf *b)
     return hy_buf_append_str(b, tail);
 }
 
+/* ",NAME=VALUE" */
+static int append_dir_part(struct hy_buf *b, const struct hy_dim *dim, struct hy_value v)
+{
+    char room[64];
+    int rc = b->len ? hy_buf_append(b, ",", 1) : 0;
+
+    if (rc == 0 && b->len == 0 && dim->name[0] == '.')
+        rc = hy_buf_append_str(b, "_"); /* not a hidden directory, nor "." */
+    if (rc == 0)
+        rc = append_safe(b, dim->name);
+    if (rc == 0)
+        rc = hy_buf_append(b, "=", 1);
+    return rc == 0 ? append_safe(b, hy_value_text(dim, v, room, sizeof room)) : rc;
+}
+
 char *hy_params_dir(const struct hy_space *space, const struct hy_value *values, uint64_t number)
 {
     hy_cleanup_buf struct hy_buf out;
     int rc = 0;
 
     hy_buf_init(&out, TEXT_MAX);
-    if (space->count == 0)
-        return hy_asprintf("trial-%llu", (unsigned long long)number);
-    for (size_t i = 0; i < space->count && rc == 0; i++) {
-        char room[64];
-
-        rc = i ? hy_buf_append(&out, ",", 1) : 0;
-        if (rc == 0 && i == 0 && space->dims[0].name[0] == '.')
-            rc = hy_buf_append_str(&out, "_"); /* not a hidden directory, nor "." */
-        if (rc == 0)
-            rc = append_safe(&out, space->dims[i].name);
-        if (rc == 0)
-            rc = hy_buf_append(&out, "=", 1);
-        if (rc == 0)
-            rc = append_safe(&out, hy_value_text(&space->dims[i], values[i], room, sizeof room));
-    }
+    for (size_t i = 0; i < space->count && rc == 0; i++)
+        if (!isnan(values[i].number))
+            rc = append_dir_part(&out, &space->dims[i], values[i]);
+    if (rc == 0 && out.len == 0)
+        rc = hy_buf_printf(&out, "trial-%llu", (unsigned long long)number);
     if (rc == 0)
         rc = cut_long_name(&out);
     return take_text(&out, rc);
@@ -221,6 +226,16 @@ static int append_json(struct hy_buf *b, const struct hy_dim *dim, struct hy_val
     return dim->kind == HY_DIM_FLOAT ? append_real(b, text) : append_text(b, text);
 }
 
+/* "NAME": VALUE */
+static int append_member(struct hy_buf *b, const struct hy_dim *dim, struct hy_value v)
+{
+    int rc = hy_append_json_string(b, dim->name);
+
+    if (rc == 0)
+        rc = hy_buf_append_str(b, ": ");
+    return rc == 0 ? append_json(b, dim, v) : rc;
+}
+
 char *hy_params_json(const struct hy_space *space, const struct hy_value *values)
 {
     hy_cleanup_buf struct hy_buf out;
@@ -229,13 +244,11 @@ char *hy_params_json(const struct hy_space *space, const struct hy_value *values
     hy_buf_init(&out, TEXT_MAX);
     rc = hy_buf_append_str(&out, "{");
     for (size_t i = 0; i < space->count && rc == 0; i++) {
-        rc = i ? hy_buf_append_str(&out, ", ") : 0;
+        if (isnan(values[i].number))
+            continue;
+        rc = out.len > 1 ? hy_buf_append_str(&out, ", ") : 0;
         if (rc == 0)
-            rc = hy_append_json_string(&out, space->dims[i].name);
-        if (rc == 0)
-            rc = hy_buf_append_str(&out, ": ");
-        if (rc == 0)
-            rc = append_json(&out, &space->dims[i], values[i]);
+            rc = append_member(&out, &space->dims[i], values[i]);
     }
     if (rc == 0)
         rc = hy_buf_append_str(&out, "}");

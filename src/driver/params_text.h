@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trial's parameters as text: in its command, in the name of its directory, as JSON. */
+/*
+ * A trial's parameters as text: in its command, in the name of its directory, as JSON. Inactive ones (NAN) are empty
+ * in the command, and left out elsewhere.
+ */
 #ifndef HY_DRIVER_PARAMS_TEXT_H
 #define HY_DRIVER_PARAMS_TEXT_H
 

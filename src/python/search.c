@@ -216,8 +216,11 @@ static PyObject *params_of(const struct search *s)
     PyObject *params = PyDict_New();
 
     for (size_t i = 0; params && i < space->count; i++) {
-        PyObject *object = object_at(s, i);
+        PyObject *object;
 
+        if (isnan(s->values[i].number)) /* inactive */
+            continue;
+        object = object_at(s, i);
         if (!object || PyDict_SetItemString(params, space->dims[i].name, object) < 0)
             Py_CLEAR(params);
         Py_XDECREF(object);

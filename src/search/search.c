@@ -3,10 +3,19 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/text.h"
+#include "search/expression.h"
 #include "search/internal.h"
+#include "search/scale.h"
+#include "search/shown.h"
+
+#define POINTS_TRIED 10000 /* before constraints count as unsatisfiable, and */
+#define DRAWS_MAX 100000   /* before a point of these is taken instead of a random one */
+#define POINTS_SEED 1      /* not the user's: whether a space is valid does not depend on it */
 
 static const struct hy_search_ops *const kinds[] = {
     [HY_SEARCH_GRID] = &hy_grid_ops,
@@ -47,21 +56,89 @@ void hy_stateless_drop(void *ticket)
     (void)ticket;
 }
 
-static int copy_space(struct hy_space *to, const struct hy_space *from, struct hy_err *err)
+static bool visits_all(const struct hy_search *s)
 {
-    for (size_t i = 0; i < from->count; i++) {
-        int rc = hy_space_add_dim(to, &from->dims[i], err);
+    return s->settings.kind == HY_SEARCH_GRID || s->settings.kind == HY_SEARCH_PAIRED;
+}
 
-        if (rc < 0)
-            return rc;
+int hy_search_too_many(struct hy_err *err)
+{
+    char count[32];
+
+    return hy_err_set(err, -EINVAL,
+                      "there are more than %s points, too many to check the conditions and constraints of each; "
+                      "give fewer values, or use a random search",
+                      hy_format_count(HY_VISITED_MAX, count, sizeof count));
+}
+
+int hy_search_unsatisfied(const struct hy_space *space, const char *points, struct hy_err *err)
+{
+    if (space->constraint_count > 1)
+        return hy_err_set(err, -EINVAL, "no %s satisfies all constraints", points);
+    return hy_err_set(err, -EINVAL, "no %s satisfies the constraint '%s'", points,
+                      hy_show(hy_expression_text(space->constraints[0])).text);
+}
+
+/* Whether one constraint alone is violated by all points. */
+static bool is_violated(const struct hy_space *space, const struct hy_expression *constraint, struct hy_value *values)
+{
+    struct hy_rng rng;
+
+    hy_rng_seed(&rng, POINTS_SEED, 0);
+    for (int i = 0; i < POINTS_TRIED; i++) {
+        hy_space_draw(space, &rng, 1, NULL, values);
+        if (hy_expression_test(constraint, space, values) != HY_FALSE)
+            return false;
     }
-    return 0;
+    return true;
+}
+
+/* The first constraint that all points violate, or all constraints together. */
+static int unsatisfied(const struct hy_space *space, struct hy_value *values, struct hy_err *err)
+{
+    char count[32], points[64];
+    struct hy_space blamed = *space;
+
+    snprintf(points, sizeof points, "point of %s", hy_format_count(POINTS_TRIED, count, sizeof count));
+    for (size_t i = 0; i < space->constraint_count && blamed.constraint_count > 1; i++)
+        if (is_violated(space, space->constraints[i], values)) {
+            blamed.constraints = &space->constraints[i];
+            blamed.constraint_count = 1;
+        }
+    return hy_search_unsatisfied(&blamed, points, err);
+}
+
+/* Looks for a point that satisfies the constraints. */
+static int check_constraints(struct hy_search *s, struct hy_err *err)
+{
+    hy_cleanup_free struct hy_value *values = NULL;
+    struct hy_rng rng;
+
+    if (s->space.constraint_count == 0 || visits_all(s))
+        return 0;
+    values = hy_calloc(s->space.count + 1, sizeof *values);
+    s->allowed = hy_calloc(s->space.count + 1, sizeof *s->allowed);
+    if (!values || !s->allowed)
+        return hy_err_set(err, -ENOMEM, "out of memory for a search");
+    hy_rng_seed(&rng, POINTS_SEED, 0);
+    return hy_space_draw(&s->space, &rng, POINTS_TRIED, s->allowed, values) ? 0 : unsatisfied(&s->space, values, err);
+}
+
+void hy_search_draw(const struct hy_search *s, struct hy_rng *rng, double *ret_units, struct hy_value *ret)
+{
+    if (hy_space_draw(&s->space, rng, DRAWS_MAX, ret_units, ret))
+        return;
+    hy_space_values(&s->space, s->allowed, ret);
+    for (size_t i = 0; i < s->space.count && ret_units; i++)
+        ret_units[i] = s->allowed[i];
 }
 
 static int start(struct hy_search *s, const struct hy_space *space, struct hy_err *err)
 {
-    int rc = copy_space(&s->space, space, err);
+    int rc = hy_space_copy(&s->space, space, err);
 
+    if (rc == 0)
+        rc = check_constraints(s, err);
     return rc < 0 ? rc : s->ops->init(s, err);
 }
 
@@ -98,6 +175,7 @@ void hy_search_free(struct hy_search *s)
     hy_map_done(&s->open);
     s->ops->done(s);
     hy_space_done(&s->space);
+    free(s->allowed);
     free(s);
 }
 

@@ -312,9 +312,11 @@ def test_a_run_says_how_its_hyperparameters_are_chosen(yard: Yard, inside: Ui) -
              "acc", "--", "sh", "-c", "echo acc={lr} {act}")
     search = inside.get("/api/v1/runs/1")["search"]
     assert (search["kind"], search["population"]) == ("evolve", 7)
+    usual = {"log": False, "low": None, "high": None, "step": None, "mean": None, "deviation": None, "choices": [],
+             "choice_count": 0, "condition": None}
     assert search["space"] == [
-        {"name": "lr", "kind": "float", "log": True, "low": 0.001, "high": 0.1, "choices": [], "choice_count": 0},
-        {"name": "act", "kind": "category", "log": False, "low": None, "high": None, "choices": ["relu", "tanh"], "choice_count": 2}]
+        {**usual, "name": "lr", "kind": "float", "log": True, "low": 0.001, "high": 0.1},
+        {**usual, "name": "act", "kind": "category", "choices": ["relu", "tanh"], "choice_count": 2}]
     yard.run("run", "--grid", "lr=1,0.1,0.01", "--grid", 'n=["1", [2, 3], null]', "--", "echo", "{lr}", "{n}")
     lr, n = inside.get("/api/v1/runs/2")["search"]["space"]
     assert lr["log"] and lr["choices"] == ["1", "0.1", "0.01"] and not n["log"] and n["choices"] == ["1", "[2,3]", "null"]
@@ -322,6 +324,11 @@ def test_a_run_says_how_its_hyperparameters_are_chosen(yard: Yard, inside: Ui) -
     yard.run("run", "--detach", "--grid", f"x={long}", "--", "true", "{x}")
     [x] = inside.get("/api/v1/runs/3")["search"]["space"]
     assert (x["choice_count"], x["choices"]) == (150, [f"v{i}" for i in range(100)])
+    yard.run("run", "--random", "1", "--space", "opt=sgd,adam", "--space", "x=lognormal(0, 1) in ..9", "--space",
+             "m=0..0.9 step 0.1 if opt == sgd", "--", "true", "{opt}{x}{m}")
+    opt, x, m = inside.get("/api/v1/runs/4")["search"]["space"]
+    assert x == {**usual, "name": "x", "kind": "float", "log": True, "high": 9, "mean": 0, "deviation": 1}
+    assert (m["low"], m["high"], m["step"], m["condition"]) == (0, 0.9, 0.1, "opt == sgd")
 
 
 def test_importance_has_the_share_of_each_hyperparameter_or_says_why_not(yard: Yard, inside: Ui, gate_run: None) -> None:

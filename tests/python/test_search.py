@@ -4,6 +4,7 @@
 import gc
 import math
 import random
+import re
 import weakref
 
 import pytest
@@ -266,7 +267,8 @@ def test_every_parameter_is_documented():
         names = inspect.signature(call).parameters
         missing = [name for name in names if f"\n{name}: " not in inspect.getdoc(call)]
         assert not missing, f"{call.__name__}: {missing}"
-    for bounds in (space.integer, space.log, space.uniform):
-        assert "\nlow, high: " in inspect.getdoc(bounds)
+    for numbers in (space.integer, space.log, space.lognormal, space.normal, space.uniform):
+        for name in inspect.signature(numbers).parameters:
+            assert re.search(rf"\n(\w+, )?{name}(, \w+)?: ", inspect.getdoc(numbers)), f"{numbers.__name__}: {name}"
     assert inspect.signature(experiment.random_search).parameters["samples"].default == 10
     assert "direction: str = 'max'" in str(inspect.signature(experiment.grid_search))

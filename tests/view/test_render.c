@@ -569,6 +569,28 @@ HY_TEST(test_nested_parameters_are_shown_as_compact_json)
     hy__trial_view__free_unpacked(t, NULL);
 }
 
+HY_TEST(test_a_parameter_that_some_trials_do_not_have_has_a_column)
+{
+    struct hy_trial_table_options look = {.metric = "accuracy", .titles = true};
+    struct hy_style wide = {.width = 200, .height = 24, .terminal = true};
+    hy_cleanup_out struct hy_out out = {0};
+    Hy__TrialView *adam = trial(1, "done", 0.5, ""), *sgd = trial(2, "done", 0.7, "");
+    const Hy__TrialView *trials[] = {adam, sgd};
+
+    free(adam->params);
+    free(sgd->params);
+    adam->params = copy("{\"opt\": \"adam\"}");
+    sgd->params = copy("{\"opt\": \"sgd\", \"momentum\": 0.9}");
+    hy_out_init(&out, &wide);
+    assert_int_equal(hy_trial_table_render(&out, trials, 2, &look), 0);
+    assert_non_null(strstr(text_of(&out), "momentum"));
+    assert_non_null(strstr(text_of(&out), "adam"));
+    assert_non_null(strstr(text_of(&out), "0.9"));
+    assert_null(strstr(text_of(&out), "?"));
+    hy__trial_view__free_unpacked(adam, NULL);
+    hy__trial_view__free_unpacked(sgd, NULL);
+}
+
 HY_TEST(test_nested_parameters_are_unchanged_in_json)
 {
     hy_cleanup_out struct hy_out out = {0};

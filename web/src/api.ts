@@ -62,10 +62,14 @@ export interface Dimension {
   name: string;
   kind: "float" | "int" | "category";
   log: boolean; // a logarithmic axis is suitable
-  low: number | null;
+  low: number | null; // null: a category, or no bound
   high: number | null;
+  step: number | null;
+  mean: number | null; // of a normal distribution; null: uniform
+  deviation: number | null;
   choices: string[]; // of a category, the first ones
   choice_count: number;
+  condition: string | null; // where it is not true, the hyperparameter is inactive
 }
 
 export interface Trial {

@@ -55,15 +55,22 @@ static json_t *json_choices(const struct hy_dim *d)
     return texts;
 }
 
+static json_t *json_number_if(bool is_there, double value)
+{
+    return is_there ? hy_json_number(value) : json_null();
+}
+
 static json_t *json_dim(const struct hy_dim *d)
 {
     static const char *const kinds[] = {[HY_DIM_FLOAT] = "float", [HY_DIM_INT] = "int", [HY_DIM_CATEGORY] = "category"};
-    bool is_range = d->kind != HY_DIM_CATEGORY;
+    bool is_range = d->kind != HY_DIM_CATEGORY, is_open = d->normal && d->log && d->low == 0;
 
-    return json_pack("{s:o,s:s,s:b,s:o,s:o,s:o,s:I}", "name", hy_json_text(d->name), "kind", kinds[d->kind], "log",
-                     hy_dim_is_log(d), "low", is_range ? hy_json_number(d->low) : json_null(), "high",
-                     is_range ? hy_json_number(d->high) : json_null(), "choices", json_choices(d), "choice_count",
-                     (json_int_t)d->choice_count);
+    return json_pack("{s:o,s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:o}", "name", hy_json_text(d->name), "kind",
+                     kinds[d->kind], "log", hy_dim_is_log(d), "low", json_number_if(is_range && !is_open, d->low),
+                     "high", json_number_if(is_range, d->high), "step", json_number_if(d->step > 0, d->step), "mean",
+                     json_number_if(d->normal, d->mean), "deviation", json_number_if(d->normal, d->deviation),
+                     "choices", json_choices(d), "choice_count", (json_int_t)d->choice_count, "condition",
+                     hy_json_text(d->condition));
 }
 
 /* How the run's hyperparameters are chosen; null for a training, and when the spec cannot be read. */
