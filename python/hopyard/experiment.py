@@ -71,7 +71,8 @@ def random_search(fn: Function, space: Space, samples: int = 10, **settings: Unp
 
 @with_settings
 def search(
-    fn: Function, space: Space, trials: int = 100, algorithm: str = "auto", **settings: Unpack[Settings]
+    fn: Function, space: Space, trials: int = 100, algorithm: str = "auto", constraints: Sequence[str] = (),
+    **settings: Unpack[Settings],
 ) -> Result:  # fmt: skip
     """Search for the best hyperparameters. Each trial must have a metric.
 
@@ -80,8 +81,10 @@ def search(
     trials: the number of trials; 0: until the run is stopped
     algorithm: "tpe", "cma", "gp", "evolve" or "random"; default: one that suits the space and the number of trials,
         which a note of the run names
+    constraints: expressions that are true for every trial, such as "batch * seq <= 65536"
     """
     options = [*option("algorithm", algorithm), *option("trials", trials)]
+    options += [choice for text in constraints for choice in option("constraint", text)]
     return _start.run_function(fn, space, "search", options, settings, optional=algorithm == "random")
 
 

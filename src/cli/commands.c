@@ -24,6 +24,10 @@ static const struct hy_option run_options[] = {
      .many = true,
      .help = "a dimension of the search space: lr=log:1e-5..1e-1, layers=1..4 (integers), x=-5.12..5.12, "
              "act=relu,tanh"},
+    {.name = "constraint",
+     .value = "EXPRESSION",
+     .many = true,
+     .help = "only trials for which this is true: 'batch * seq <= 65536'"},
     {.name = "max", .value = "METRIC", .help = "the metric to maximize; trials print METRIC=VALUE"},
     {.name = "min", .value = "METRIC", .help = "the metric to minimize"},
     {.name = "population", .value = "N", .help = "evolve, cma: size of the population"},

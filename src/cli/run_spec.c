@@ -407,6 +407,20 @@ static int dimension(Hy__RunSpec *spec, const char *text, struct hy_err *err)
     return hy_spec_add_dim(spec, hy_strdup(text), err);
 }
 
+static int constraints(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *text;
+    size_t cursor = 0;
+    int rc = 0;
+
+    while (rc == 0 && (text = hy_args_next(args, "constraint", &cursor))) {
+        if (spec->n_dims == 0)
+            return hy_err_option(err, "constraint", "requires hyperparameters: add --space or --grid");
+        rc = hy_spec_add_text(&spec->constraints, &spec->n_constraints, text, err);
+    }
+    return rc;
+}
+
 static int search(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     const char *list = hy_args_has(args, "grid") ? "grid" : "space", *text;
@@ -421,6 +435,8 @@ static int search(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *
         rc = fraction(args, "crossover", 1, &spec->crossover, err);
     while (rc == 0 && (text = hy_args_next(args, list, &cursor)))
         rc = dimension(spec, text, err);
+    if (rc == 0)
+        rc = constraints(args, spec, err);
     if (hy_args_has(args, "paired"))
         spec->kind = HY__RUN_SPEC__KIND__PAIRED;
     else if (algorithm_of(args))

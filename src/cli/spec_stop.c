@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/guess.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/run_spec.h"

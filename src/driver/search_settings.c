@@ -115,5 +115,7 @@ int hy_run_space(const Hy__RunSpec *spec, struct hy_space *space, struct hy_err 
     for (size_t i = 0; i < spec->n_dims && rc == 0; i++)
         rc = hy_run_takes_lists(spec) ? hy_space_add_grid(space, spec->dims[i]->text, err)
                                       : hy_space_add(space, spec->dims[i]->text, err);
+    for (size_t i = 0; i < spec->n_constraints && rc == 0; i++)
+        rc = hy_space_add_constraint(space, spec->constraints[i], err);
     return rc;
 }
