@@ -19,17 +19,17 @@ from ._base.errors import (
     TrialsFailed,
 )  # fmt: skip
 from ._hopyard import version as __version__
-from ._trial.report import report
-from .space import choice, integer, log, uniform
+from ._trial.report import Decision, report
+from .space import choice, integer, log, lognormal, normal, uniform
 
 __all__ = [
-    "Error", "FeedTimeout", "FileError", "FileExists", "FileForbidden", "FileNotFound", "GroupError", "IsFolder",
-    "NotFolder", "RunError", "Stopped", "TrialsFailed", "__version__", "allreduce", "choice", "collective",
-    "experiment", "hvd", "integer", "log", "report", "search", "spark", "uniform",
+    "Decision", "Error", "FeedTimeout", "FileError", "FileExists", "FileForbidden", "FileNotFound", "GroupError",
+    "IsFolder", "NotFolder", "RunError", "Stopped", "TrialsFailed", "__version__", "allreduce", "choice", "collective",
+    "experiment", "hvd", "integer", "log", "lognormal", "normal", "report", "search", "spark", "stop", "uniform",
 ]  # fmt: skip
 
 # Imported on first use, so that `import hopyard` stays cheap.
-_LATER = ("allreduce", "collective", "experiment", "hvd", "keras", "search", "spark", "tensorboard")
+_LATER = ("allreduce", "collective", "experiment", "hvd", "keras", "search", "spark", "stop", "tensorboard")
 
 
 def __getattr__(name: str) -> Any:

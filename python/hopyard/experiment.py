@@ -36,7 +36,7 @@ from ._run.settings import UNSTATED, Settings, option, with_settings
 
 __all__ = [
     "Result", "Settings", "Trial", "attach", "begin", "differential_evolution", "end", "evolutionary_search",
-    "grid_search", "launch", "random_search", "result", "resume",
+    "grid_search", "launch", "random_search", "result", "resume", "search",
 ]  # fmt: skip
 
 Function = Callable[..., Any]
@@ -67,6 +67,25 @@ def random_search(fn: Function, space: Space, samples: int = 10, **settings: Unp
     samples: the number of points; 0: until the run is stopped
     """
     return _start.run_function(fn, space, "random", option("random", samples), settings)
+
+
+@with_settings
+def search(
+    fn: Function, space: Space, trials: int = 100, algorithm: str = "auto", constraints: Sequence[str] = (),
+    **settings: Unpack[Settings],
+) -> Result:  # fmt: skip
+    """Search for the best hyperparameters. Each trial must have a metric.
+
+    fn: the function to run; each hyperparameter is passed as an argument
+    space: as for random_search
+    trials: the number of trials; 0: until the run is stopped
+    algorithm: "tpe", "cma", "evolve" or "random"; default: one that suits the space and the number of trials,
+        which a note of the run names
+    constraints: expressions that are true for every trial, such as "batch * seq <= 65536"
+    """
+    options = [*option("algorithm", algorithm), *option("trials", trials)]
+    options += [choice for text in constraints for choice in option("constraint", text)]
+    return _start.run_function(fn, space, "search", options, settings, optional=algorithm == "random")
 
 
 @with_settings

@@ -23,7 +23,8 @@ class Report:
     """Reports all logs of every epoch: loss, val_loss, accuracy, ..., with the epoch as their step.
 
     They appear in the live table, in TensorBoard, and in the trial's `metrics`. With `metric="val_accuracy"` its last
-    value is the metric if the function returns nothing. Outside of a trial this does nothing.
+    value is the metric if the function returns nothing. The training of a trial that is stopped early (the setting
+    `stop`) ends. Outside of a trial this does nothing.
     """
 
     # Keras does not require a base class, only these names.
@@ -40,7 +41,8 @@ class Report:
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         values = [(name, value) for name, value in (logs or {}).items() if number(value) is not None]
         for at in range(0, len(values), _AT_ONCE):
-            send(epoch, dict(values[at : at + _AT_ONCE]))
+            if send(epoch, dict(values[at : at + _AT_ONCE])).should_end and self.model is not None:
+                self.model.stop_training = True
 
     def _nothing(self, *args: Any, **kwargs: Any) -> None:
         """All other callback methods."""

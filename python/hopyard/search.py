@@ -9,7 +9,8 @@
 A space is a dict from names to values. In a grid the values are the choices, whatever they are, and
 come back as the same objects. Elsewhere two numbers are bounds, in either order (two ints make an
 integer dimension), and any other list is a category. A string is parsed as on the command line;
-hopyard.log, integer, uniform and choice are the same in Python.
+hopyard.log, integer, uniform, normal, lognormal and choice are the same in Python. A trial's params
+lack what is inactive in it (`when=`).
 """
 
 import math
@@ -19,11 +20,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _hopyard
-from .space import choice, integer, log, native, uniform
+from .space import choice, integer, log, lognormal, native, normal, uniform
 
-__all__ = ["Evolution", "Grid", "Paired", "Random", "Space", "Trial"]
+__all__ = ["CMA", "TPE", "Evolution", "Grid", "Paired", "Random", "Space", "Trial"]
 
-Space = Mapping[str, Iterable[Any] | str | choice | integer | log | uniform]
+Space = Mapping[str, Iterable[Any] | str | choice | integer | log | lognormal | normal | uniform]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,4 +160,44 @@ class Evolution(_Search):
             crossover=crossover,
             strategy=strategy,
             asynchronous=asynchronous,
+        )
+
+
+class TPE(_Search):
+    """A tree-structured Parzen estimator: points that are likely among the good ones and unlikely among the others.
+
+    space: values by name, as for Random
+    samples: the number of trials; None: unlimited
+    direction: "max" or "min": which values are better
+    seed: the same seed gives the same trials; None: a random one, which `seed` holds afterwards
+    """
+
+    def __init__(
+        self, space: Space, samples: int | None = None, direction: str = "max", seed: int | None = None
+    ) -> None:
+        super().__init__("tpe", space, direction, seed, samples=samples)
+
+
+class CMA(_Search):
+    """CMA-ES: adapts the covariance matrix of a normal distribution, from which each generation is drawn.
+
+    space: values by name, as for Random
+    samples: the number of trials; None: unlimited
+    population: trials of one generation; None: 4 and three times the logarithm of the number of dimensions
+    asynchronous: True: no `ask` waits until a generation is complete
+    direction: "max" or "min": which values are better
+    seed: the same seed gives the same trials; None: a random one, which `seed` holds afterwards
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        samples: int | None = None,
+        population: int | None = None,
+        asynchronous: bool = False,
+        direction: str = "max",
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(
+            "cma", space, direction, seed, samples=samples, population=population, asynchronous=asynchronous
         )

@@ -331,6 +331,14 @@ static void on_kill(struct agent *a, const Hy__Kill *kill)
         hy_agent_trial_kill(t, GRACE_MS);
 }
 
+static void on_decision(struct agent *a, const Hy__Decision *decision)
+{
+    struct trial *t = hy_map_get(&a->trials, hy_agent_trial_key(decision->trial, decision->attempt));
+
+    if (t && t->process)
+        hy_agent_trial_decide(t, decision);
+}
+
 static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
 {
     struct agent *a = arg;
@@ -345,6 +353,9 @@ static void on_message(void *arg, struct hy_peer *p, const Hy__Control *m)
         break;
     case HY__CONTROL__BODY_KILL:
         on_kill(a, m->kill);
+        break;
+    case HY__CONTROL__BODY_DECISION:
+        on_decision(a, m->decision);
         break;
     case HY__CONTROL__BODY_GROUP:
         hy_agent_group_deliver(a, m->group);

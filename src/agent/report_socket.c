@@ -87,13 +87,9 @@ static bool has_long_name(const Hy__TrialReport *r)
     return false;
 }
 
-static const char *take_report(struct agent *a, struct hy_local_conn *c, const Hy__TrialReport *r)
+static const char *take_report(struct trial *t, struct hy_local_conn *c, const Hy__TrialReport *r)
 {
-    struct trial *t = speaker(a, r);
-
-    if (!t)
-        return "this trial has ended, or was never started here";
-    if (!a->peer)
+    if (!t || !t->agent->peer)
         return "this trial has ended, or was never started here";
     if (r->n_metrics > HY_VALUES_LIMIT)
         return "too many values at once";
@@ -108,12 +104,15 @@ static const char *take_report(struct agent *a, struct hy_local_conn *c, const H
     return r->group ? hy_agent_group_receive(t, c, r->group) : "";
 }
 
-static void send_answer(struct hy_local_conn *c, const char *error)
+/* `t`: NULL: not known. */
+static void send_answer(struct hy_local_conn *c, const struct trial *t, const char *error)
 {
     Hy__TrialReportAnswer answer = HY__TRIAL_REPORT_ANSWER__INIT;
     uint8_t packed[256];
 
     answer.error = (char *)error;
+    if (t)
+        answer.decision = t->decision;
     if (hy_local_send(c, packed, hy__trial_report_answer__pack(&answer, packed)) < 0)
         hy_local_end(c);
 }
@@ -161,11 +160,15 @@ void hy_agent_report_socket_resume(struct agent *a)
 static void on_report(void *arg, struct hy_local_conn *c, const uint8_t *bytes, size_t n)
 {
     Hy__TrialReport *r;
+    struct trial *t;
 
     if (defer(arg, c))
         return;
     r = n <= HY_REPORT_LIMIT ? hy__trial_report__unpack(NULL, n, bytes) : NULL;
-    send_answer(c, r ? take_report(arg, c, r) : "this is not a report");
+    t = r ? speaker(arg, r) : NULL;
+    send_answer(c, t, r ? take_report(t, c, r) : "this is not a report");
+    if (t && !*r->error && !*r->remark) /* those are of the runner, after the function has returned */
+        t->ended.decision = t->decision;
     hy__trial_report__free_unpacked(r, NULL);
 }
 

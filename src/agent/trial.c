@@ -19,6 +19,7 @@
 #include "base/text.h"
 
 #define CHUNK (64u * 1024)          /* the most that a process hands over at once */
+#define DECISION_GRACE_MS 5000      /* from SIGTERM to SIGKILL for a trial that ignores a decision */
 
 struct output_end {
     struct hy_list link;
@@ -279,8 +280,26 @@ static void report_printed(struct trial *t)
     hy_agent_send(t->agent, &m);
 }
 
+static void end_if_late(struct trial *t, int64_t now)
+{
+    if (!t->end_by_ms || now < t->end_by_ms)
+        return;
+    t->end_by_ms = 0;
+    hy_agent_trial_kill(t, DECISION_GRACE_MS);
+}
+
+void hy_agent_trial_decide(struct trial *t, const Hy__Decision *decision)
+{
+    t->decision = decision->kind;
+    if (t->decision == HY__DECISION__KIND__CONTINUE || t->end_by_ms)
+        return;
+    t->end_by_ms = hy_clock_ms() + decision->grace_ms;
+    end_if_late(t, hy_clock_ms());
+}
+
 void hy_agent_trial_tick(struct agent *a)
 {
+    int64_t now = hy_clock_ms();
     struct trial *t;
 
     for (size_t i = 0; (t = hy_map_next(&a->trials, &i));)
@@ -288,6 +307,9 @@ void hy_agent_trial_tick(struct agent *a)
             i = 0; /* the map has moved */
     for (size_t i = 0; (t = hy_map_next(&a->trials, &i));)
         report_printed(t);
+    for (size_t i = 0; (t = hy_map_next(&a->trials, &i));)
+        if (t->process) /* its map entry stays until its process has ended */
+            end_if_late(t, now);
 }
 
 /* ---- its start and end ---------------------------------------------------------- */

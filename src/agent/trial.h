@@ -136,6 +136,8 @@ struct trial {
     size_t metric_count;
     char *metric_error;
     int64_t begun_ms;          /* when its process was started; 0: not yet */
+    Hy__Decision__Kind decision; /* the newest one of the driver ... */
+    int64_t end_by_ms;           /* ... and when it is killed, if it has not ended by itself; 0: not set */
     struct sampling *sampling; /* usage.c; NULL: not sampled yet */
 };
 
@@ -148,6 +150,8 @@ static inline uint64_t hy_agent_trial_key(uint64_t number, uint32_t attempt)
 /* Takes the message. */
 void hy_agent_trial_start(struct agent *a, Hy__Control *start);
 void hy_agent_trial_kill(struct trial *t, int64_t grace_ms);
+/* It is to end by itself: it gets the decision with the answer to its next report. */
+void hy_agent_trial_decide(struct trial *t, const Hy__Decision *decision);
 void hy_agent_trial_room(struct agent *a, uint32_t stream);
 void hy_agent_trial_tick(struct agent *a);
 /* The driver is gone: reads and discards the output of trials, so that they can end. */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/guess.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/private.h"

@@ -104,7 +104,7 @@ static int on_new_trial(void *arg, const struct hy_trial_row *row)
         return -ENOMEM;
     hy_list_init(&f->link);
     f->number = row->number;
-    f->ended = row->state != HY_TRIAL_RUNNING || !l->follow;
+    f->ended = hy_trial_is_over(row->state) || !l->follow;
     f->dir = hy_strdup(row->dir ? row->dir : "");
     if (!f->dir) {
         follower_free(f);
@@ -134,7 +134,7 @@ static int on_state(void *arg, const struct hy_trial_row *row)
 {
     struct follower *f = arg;
 
-    f->ended = row->state != HY_TRIAL_RUNNING;
+    f->ended = hy_trial_is_over(row->state);
     return 0;
 }
 

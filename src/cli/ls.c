@@ -21,16 +21,32 @@ struct listing {
     int64_t now;
 };
 
+#define OTHERS_MAX 160
+
+/* " (3 failed, 1 stopped)" */
+static void write_others(char others[OTHERS_MAX], const struct hy_run_counts *c)
+{
+    const struct {
+        int64_t count;
+        const char *state;
+    } parts[] = {{c->failed, "failed"}, {c->pruned, "pruned"}, {c->stopped, "stopped"}, {c->paused, "paused"}};
+    size_t n = 0;
+
+    others[0] = '\0';
+    for (size_t i = 0; i < HY_COUNT(parts); i++)
+        if (parts[i].count)
+            n += (size_t)snprintf(others + n, OTHERS_MAX - n, "%s%lld %s", n ? ", " : " (", (long long)parts[i].count,
+                                  parts[i].state);
+    if (n)
+        snprintf(others + n, OTHERS_MAX - n, ")");
+}
+
 /* "17/20 (3 failed)": 17 of 20 are done. */
 static void trials_cell(struct hy_text_table *g, const struct hy_run_row *row, const struct hy_run_counts *c)
 {
-    char others[80] = "";
+    char others[OTHERS_MAX];
 
-    if (c->failed && c->stopped)
-        snprintf(others, sizeof others, " (%lld failed, %lld stopped)", (long long)c->failed, (long long)c->stopped);
-    else if (c->failed || c->stopped)
-        snprintf(others, sizeof others, " (%lld %s)", (long long)(c->failed + c->stopped),
-                 c->failed ? "failed" : "stopped");
+    write_others(others, c);
     if (row->ranks)
         hy_text_table_cellf(g, HY_PLAIN, "%lld rank%s%s", (long long)row->ranks, row->ranks == 1 ? "" : "s", others);
     else if (row->total >= 0)

@@ -222,8 +222,8 @@ int hy_cmd_resume(const struct hy_args *args)
 
 static int prompt(const struct hy_run_info *info)
 {
-    long long trials =
-        (long long)(info->counts.done + info->counts.failed + info->counts.stopped + info->counts.running);
+    long long trials = (long long)(info->counts.done + info->counts.failed + info->counts.stopped +
+                                   info->counts.pruned + info->counts.paused + info->counts.running);
     char answer[16] = "";
 
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))

@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/guess.h"
 #include "base/mem.h"
 
 const struct hy_option hy_common_options[] = {
@@ -19,57 +21,6 @@ const struct hy_option hy_common_options[] = {
 const struct hy_option *hy_command_common(const struct hy_command *c)
 {
     return c->common ? c->common : hy_common_options;
-}
-
-#define GUESS_MAX 64 /* longer names are never guessed */
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-size_t hy_edit_distance(const char *a, const char *b)
-{
-    size_t rows[3][GUESS_MAX + 1], n = strlen(a), m = strlen(b);
-    size_t *before = rows[0], *last = rows[1], *now = rows[2];
-
-    if (n > GUESS_MAX || m > GUESS_MAX)
-        return GUESS_MAX;
-    for (size_t j = 0; j <= m; j++)
-        last[j] = before[j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        size_t *spare = before;
-
-        now[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            now[j] = least(least(last[j], now[j - 1]) + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                now[j] = least(now[j], before[j - 2] + 1);
-        }
-        before = last;
-        last = now;
-        now = spare;
-    }
-    return last[m];
-}
-
-void hy_guess_init(struct hy_guess *g, const char *typed)
-{
-    *g = (struct hy_guess){.typed = typed, .distance = SIZE_MAX};
-}
-
-void hy_guess_offer(struct hy_guess *g, const char *candidate)
-{
-    size_t distance = hy_edit_distance(g->typed, candidate);
-    size_t typed = strlen(g->typed), room = least(typed, strlen(candidate)) / 4; /* "export" is not "import" */
-
-    /* A prefix ("--pop" for "--population") is as good as a typo. */
-    if (typed >= 3 && strncmp(g->typed, candidate, typed) == 0)
-        distance = least(distance, 1);
-    if (distance > (room ? room : 1) || distance >= g->distance)
-        return;
-    g->distance = distance;
-    g->best = candidate;
 }
 
 static bool is_text(const char *text, const char *name, size_t n)
@@ -94,11 +45,10 @@ static const struct hy_option *find_option(const struct hy_command *c, const cha
 
 static int unknown_option(const struct hy_command *c, const char *name, size_t n, struct hy_err *err)
 {
-    char typed[GUESS_MAX + 1];
+    char typed[HY_GUESS_MAX + 1];
     struct hy_guess guess;
 
-    memcpy(typed, name, least(n, GUESS_MAX));
-    typed[least(n, GUESS_MAX)] = '\0';
+    snprintf(typed, sizeof typed, "%.*s", (int)n, name);
     hy_guess_init(&guess, typed);
     for (const struct hy_option *o = c->options; o && o->name; o++)
         hy_guess_offer(&guess, o->name);

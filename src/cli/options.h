@@ -90,16 +90,4 @@ const struct hy_option *hy_option_find(const struct hy_option *table, const char
 /* The n-th word, or NULL. */
 const char *hy_args_word(const struct hy_args *args, size_t n);
 
-/* The number of letters to change, insert, delete or transpose (Damerau-Levenshtein). */
-size_t hy_edit_distance(const char *a, const char *b);
-
-/* Guesses a mistyped name: offer all candidates, then read `best` (NULL: none is close). */
-struct hy_guess {
-    const char *typed;
-    const char *best;
-    size_t distance; /* private */
-};
-void hy_guess_init(struct hy_guess *g, const char *typed);
-void hy_guess_offer(struct hy_guess *g, const char *candidate);
-
 #endif

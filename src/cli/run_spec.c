@@ -10,6 +10,7 @@
 #include "supervise/supervise.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/guess.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "wire/wire.h"
@@ -129,41 +130,101 @@ static int limits(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *
 
 /* ---- the search ------------------------------------------------------------------------ */
 
+/* The names of --algorithm; those of searches are hy_search_kind_name's. */
+#define AUTO "auto"
+static const char *const algorithms[] = {AUTO, "tpe", "cma", "evolve", "random"};
+
+/* The search that --algorithm, --random or --evolve name; NULL: a grid, or a single trial. */
+static const char *algorithm_of(const struct hy_args *args)
+{
+    return hy_args_has(args, "algorithm") ? hy_args_get(args, "algorithm")
+           : hy_args_has(args, "random")  ? "random"
+           : hy_args_has(args, "evolve")  ? "evolve"
+                                          : NULL;
+}
+
+/* The option that names it. */
+static const char *search_option(const struct hy_args *args)
+{
+    return hy_args_has(args, "algorithm") ? "algorithm" : hy_args_has(args, "random") ? "random" : "evolve";
+}
+
+static int check_algorithm(const struct hy_args *args, struct hy_err *err)
+{
+    const char *text = hy_args_get(args, "algorithm");
+    struct hy_guess guess;
+
+    if (!text)
+        return hy_args_has(args, "trials") ? hy_err_option(err, "trials", "requires --algorithm NAME") : 0;
+    hy_guess_init(&guess, text);
+    for (size_t i = 0; i < HY_COUNT(algorithms); i++) {
+        if (strcmp(text, algorithms[i]) == 0)
+            return hy_args_has(args, "trials") ? 0
+                                               : hy_err_option(err, "algorithm", "requires --trials N (0: unlimited)");
+        hy_guess_offer(&guess, algorithms[i]);
+    }
+    if (guess.best)
+        return hy_err_option(err, "algorithm", "'%s' is unknown; did you mean %s?", text, guess.best);
+    return hy_err_option(err, "algorithm", "'%s' is unknown; choose auto, tpe, cma, evolve or random", text);
+}
+
+/* Options of one algorithm. */
+static int check_options_of(const struct hy_args *args, const char *algorithm, struct hy_err *err)
+{
+    static const char *const of_evolve[] = {"generations", "mutation", "crossover", "strategy"};
+    static const char *const of_both[] = {"population", "async"};
+    bool evolve = algorithm && strcmp(algorithm, "evolve") == 0;
+    bool cma = algorithm && strcmp(algorithm, "cma") == 0;
+
+    for (size_t i = 0; i < HY_COUNT(of_evolve) && !evolve; i++)
+        if (hy_args_has(args, of_evolve[i]))
+            return hy_err_option(err, of_evolve[i], "requires --evolve; add --evolve or remove it");
+    for (size_t i = 0; i < HY_COUNT(of_both) && !evolve && !cma; i++)
+        if (hy_args_has(args, of_both[i]))
+            return hy_err_option(err, of_both[i], "requires --evolve or --algorithm cma; add one of them or remove it");
+    return 0;
+}
+
 static int check_mix(const struct hy_args *args, struct hy_err *err)
 {
-    static const char *const of_evolve[] = {"population", "generations", "mutation", "crossover", "strategy", "async"};
     bool grid = hy_args_has(args, "grid"), space = hy_args_has(args, "space");
     bool random = hy_args_has(args, "random"), evolve = hy_args_has(args, "evolve");
+    const char *algorithm = algorithm_of(args);
+    int rc = check_algorithm(args, err);
 
+    if (rc < 0)
+        return rc;
     if (hy_args_has(args, "paired") && !grid)
         return hy_err_option(err, "paired", "requires --grid; add --grid NAME=V,V,… or remove --paired");
     if (random && evolve)
         return hy_err_set(err, -EINVAL, "--random and --evolve exclude each other; choose one");
-    if (grid && (random || evolve))
-        return hy_err_set(err, -EINVAL, "--grid cannot be used with --%s; use --space instead of --grid",
+    if (hy_args_has(args, "algorithm") && (random || evolve))
+        return hy_err_set(err, -EINVAL, "--algorithm and --%s exclude each other; choose one",
                           random ? "random" : "evolve");
+    if (grid && algorithm)
+        return hy_err_set(err, -EINVAL, "--grid cannot be used with --%s; use --space instead of --grid",
+                          search_option(args));
     if (grid && space)
         return hy_err_set(err, -EINVAL,
-                          "--grid and --space exclude each other; --space requires --random N or --evolve");
-    if (space && !random && !evolve)
-        return hy_err_option(err, "space", "requires a search: add --random N or --evolve");
-    if (!space && (random || evolve))
-        return hy_err_option(err, random ? "random" : "evolve",
+                          "--grid and --space exclude each other; --space requires --algorithm NAME, --random N or "
+                          "--evolve");
+    if (space && !algorithm)
+        return hy_err_option(err, "space", "requires a search: add --algorithm NAME, --random N or --evolve");
+    if (!space && algorithm)
+        return hy_err_option(err, search_option(args),
                              "requires a search space, for example: --space lr=log:1e-5..1e-1");
-    for (size_t i = 0; i < HY_COUNT(of_evolve) && !evolve; i++)
-        if (hy_args_has(args, of_evolve[i]))
-            return hy_err_option(err, of_evolve[i], "requires --evolve; add --evolve or remove it");
-    return 0;
+    return check_options_of(args, algorithm, err);
 }
 
 int hy_spec_metric(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     const char *max = hy_args_get(args, "max"), *min = hy_args_get(args, "min");
+    const char *algorithm = algorithm_of(args);
 
     if (max && min)
         return hy_err_set(err, -EINVAL, "--max and --min exclude each other; a run has one metric");
-    if (!max && !min && hy_args_has(args, "evolve"))
-        return hy_err_option(err, "evolve", "requires a metric: --max NAME or --min NAME");
+    if (!max && !min && algorithm && strcmp(algorithm, "random") != 0)
+        return hy_err_option(err, search_option(args), "requires a metric: --max NAME or --min NAME");
     if (!max && !min)
         return 0;
     spec->maximize = max != NULL;
@@ -191,16 +252,64 @@ static int strategy(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err
 
 static int evolution(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
-    int rc;
-
-    spec->kind = HY__RUN_SPEC__KIND__EVOLVE;
-    spec->asynchronous = hy_args_has(args, "async");
-    if (!hy_args_has(args, "generations"))
+    if (!hy_args_has(args, "generations") && !hy_args_has(args, "trials"))
         return hy_err_option(err, "evolve", "requires --generations N (0: unlimited)");
-    rc = hy_spec_number(args, "generations", 0, UINT32_MAX, &spec->generations, err);
+    return strategy(args, spec, err);
+}
+
+static enum _Hy__RunSpec__Kind kind_of(enum hy_search_kind kind)
+{
+    static const enum _Hy__RunSpec__Kind kinds[] = {
+        [HY_SEARCH_GRID] = HY__RUN_SPEC__KIND__GRID,     [HY_SEARCH_RANDOM] = HY__RUN_SPEC__KIND__RANDOM,
+        [HY_SEARCH_EVOLVE] = HY__RUN_SPEC__KIND__EVOLVE, [HY_SEARCH_PAIRED] = HY__RUN_SPEC__KIND__PAIRED,
+        [HY_SEARCH_TPE] = HY__RUN_SPEC__KIND__TPE,       [HY_SEARCH_CMA] = HY__RUN_SPEC__KIND__CMA,
+    };
+
+    return kinds[kind];
+}
+
+static enum _Hy__RunSpec__Kind kind_named(const char *name)
+{
+    for (int kind = 0; hy_search_kind_name((enum hy_search_kind)kind); kind++)
+        if (strcmp(hy_search_kind_name((enum hy_search_kind)kind), name) == 0)
+            return kind_of((enum hy_search_kind)kind);
+    return HY__RUN_SPEC__KIND__GRID;
+}
+
+/* Chooses by the space, the number of trials, and how many run at a time. */
+static int choose(Hy__RunSpec *spec, struct hy_err *err)
+{
+    struct hy_space space = {0};
+    struct hy_search_choice choice;
+    int rc = hy_run_space(spec, &space, err);
+
+    if (rc == 0) {
+        choice = hy_search_choose(&space, spec->samples, spec->parallel);
+        spec->kind = kind_of(choice.kind);
+        spec->asynchronous = choice.asynchronous;
+        rc = hy_spec_set_text(&spec->search_note, hy_strdup(choice.why), err);
+    }
+    hy_space_done(&space);
+    return rc;
+}
+
+/* The dimensions are known. */
+static int algorithm(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *name = algorithm_of(args);
+    int rc = number(args, hy_args_has(args, "random") ? "random" : "trials", 0, INT64_MAX, &spec->samples, err);
+
+    if (rc == 0)
+        rc = hy_spec_number(args, "generations", 0, UINT32_MAX, &spec->generations, err);
     if (rc == 0)
         rc = hy_spec_number(args, "population", 1, 1u << 20, &spec->population, err);
-    return rc < 0 ? rc : strategy(args, spec, err);
+    if (rc < 0 || !name)
+        return rc;
+    if (strcmp(name, AUTO) == 0)
+        return choose(spec, err);
+    spec->kind = kind_named(name);
+    spec->asynchronous = hy_args_has(args, "async");
+    return spec->kind == HY__RUN_SPEC__KIND__EVOLVE ? evolution(args, spec, err) : 0;
 }
 
 static int read_values(const char *file, struct hy_buf *ret, struct hy_err *err)
@@ -296,6 +405,20 @@ static int dimension(Hy__RunSpec *spec, const char *text, struct hy_err *err)
     return hy_spec_add_dim(spec, hy_strdup(text), err);
 }
 
+static int constraints(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
+{
+    const char *text;
+    size_t cursor = 0;
+    int rc = 0;
+
+    while (rc == 0 && (text = hy_args_next(args, "constraint", &cursor))) {
+        if (spec->n_dims == 0)
+            return hy_err_option(err, "constraint", "requires hyperparameters: add --space or --grid");
+        rc = hy_spec_add_text(&spec->constraints, &spec->n_constraints, text, err);
+    }
+    return rc;
+}
+
 static int search(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     const char *list = hy_args_has(args, "grid") ? "grid" : "space", *text;
@@ -310,13 +433,13 @@ static int search(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *
         rc = fraction(args, "crossover", 1, &spec->crossover, err);
     while (rc == 0 && (text = hy_args_next(args, list, &cursor)))
         rc = dimension(spec, text, err);
+    if (rc == 0)
+        rc = constraints(args, spec, err);
     if (hy_args_has(args, "paired"))
         spec->kind = HY__RUN_SPEC__KIND__PAIRED;
-    if (rc == 0 && hy_args_has(args, "random")) {
-        spec->kind = HY__RUN_SPEC__KIND__RANDOM;
-        rc = number(args, "random", 0, INT64_MAX, &spec->samples, err);
-    }
-    return rc == 0 && hy_args_has(args, "evolve") ? evolution(args, spec, err) : rc;
+    else if (algorithm_of(args))
+        spec->kind = HY__RUN_SPEC__KIND__RANDOM; /* until it is known which one */
+    return rc == 0 ? algorithm(args, spec, err) : rc;
 }
 
 /* Creates the search that the driver will create, to report its errors now. */
@@ -495,6 +618,8 @@ int hy_spec_new(const struct hy_args *args, Hy__RunSpec **ret, struct hy_err *er
 
     if (rc == 0)
         rc = search(args, spec, err);
+    if (rc == 0)
+        rc = hy_spec_stop(args, spec, err);
     if (rc == 0)
         rc = hy_spec_common(args, spec, err);
     if (rc == 0)

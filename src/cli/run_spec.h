@@ -41,4 +41,7 @@ uint32_t hy_spec_slots(const Hy__RunSpec *spec);
 /* The first dimension that the command does not use as {name}, or NULL. */
 const char *hy_spec_unused(const Hy__RunSpec *spec);
 
+/* "asha": as --stop takes it. */
+const char *hy_stop_rule_name(Hy__StopRule__Kind kind);
+
 #endif

@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/project.h"
 #include "cli/commands.h"
+#include "cli/run_spec.h"
 #include "cli/show_plot.h"
 #include "view/view.h"
 #include "wire/wire.h"
@@ -142,6 +143,8 @@ static void search_fact(struct showing *s)
         hy_out_value(out, row->metric);
         hy_out_str(out, "  ");
     }
+    if (spec && spec->stop)
+        hy_outf(out, "stop %s  ", hy_stop_rule_name(spec->stop->kind));
     hy_outf(out, "seed %lld\n", (long long)row->seed);
 }
 
@@ -194,8 +197,12 @@ static void counts_fact(struct showing *s)
     hy_outf(out, " %lld done", (long long)c->done);
     if (c->failed)
         hy_outf(out, ", %lld failed", (long long)c->failed);
+    if (c->pruned)
+        hy_outf(out, ", %lld pruned", (long long)c->pruned);
     if (c->stopped)
         hy_outf(out, ", %lld stopped", (long long)c->stopped);
+    if (c->paused)
+        hy_outf(out, ", %lld paused", (long long)c->paused);
     if (c->running)
         hy_outf(out, ", %lld %s", (long long)c->running, s->info.alive ? "running" : "interrupted");
     hy_out_str(out, "\n");
@@ -323,7 +330,7 @@ static int table(struct showing *s, struct hy_err *err)
 
 static int64_t trial_count(const struct hy_run_counts *c)
 {
-    return c->running + c->done + c->failed + c->stopped;
+    return c->running + c->done + c->failed + c->stopped + c->pruned + c->paused;
 }
 
 static int show_plot(struct showing *s, struct hy_err *err)

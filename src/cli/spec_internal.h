@@ -19,6 +19,8 @@ int hy_spec_number(const struct hy_args *args, const char *name, uint32_t least,
 bool hy_is_spark_master(const char *text);
 /* --max and --min. */
 int hy_spec_metric(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err);
+/* --stop and what belongs to it. */
+int hy_spec_stop(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err);
 /* Limits, name, hosts, and the command or what was submitted instead. */
 int hy_spec_common(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err);
 

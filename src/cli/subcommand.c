@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/guess.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
 

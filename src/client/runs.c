@@ -249,6 +249,8 @@ static int fill_update(struct hy_store *s, const struct hy_run_info *r, Hy__Upda
     u->done = (uint64_t)r->counts.done;
     u->failed = (uint64_t)r->counts.failed;
     u->stopped = (uint64_t)r->counts.stopped;
+    u->pruned = (uint64_t)r->counts.pruned;
+    u->paused = (uint64_t)r->counts.paused;
     u->running_count = (uint64_t)r->counts.running;
     u->elapsed_ms = until - r->row.created;
     u->left_ms = -1;

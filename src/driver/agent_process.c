@@ -194,7 +194,7 @@ bool hy_agent_process_may_request(struct driver *d)
         slots += a->in_schedule ? a->slots : 0;
         waits += a->process_runs && !a->in_schedule;
     }
-    ended = d->trials.done + d->trials.failed + d->trials.stopped;
+    ended = d->trials.done + d->trials.failed + d->trials.stopped + d->trials.pruned;
     left = hy_run_total(d) < 0 ? UINT64_MAX : (uint64_t)hy_run_total(d) - ended;
     if (hy_is_training(d) || !here)
         return waits < REQUESTED_MAX;

@@ -181,6 +181,7 @@ int hy_attempt_begin(struct driver *d, struct trial *t, const struct hy_assignme
     t->phase = TRIAL_RUNNING;
     t->agent = a;
     t->has_value = t->killed = false;
+    hy_early_stop_begin(d, t);
     free(hy_take(t->lost_file));
     t->step = -1;
     t->started_ms = hy_clock_ms();

@@ -55,6 +55,8 @@ static const char *phase_name(const struct trial *t)
 {
     if (t->phase == TRIAL_ENDED)
         return hy_trial_state_name(t->member.end_state);
+    if (t->phase == TRIAL_PAUSED)
+        return hy_trial_state_name(HY_TRIAL_PAUSED);
     return t->phase == TRIAL_RUNNING && !t->waits_for ? "running" : t->phase == TRIAL_WAITING ? "retry" : "waiting";
 }
 
@@ -81,17 +83,29 @@ static int by_number(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-static void fill_running(struct driver *d, struct view *v)
+/* Those that are paused, or the others. Returns the number of rows so far. */
+static size_t fill_rows(struct driver *d, struct view *v, size_t n, bool paused, size_t *bytes)
 {
     int64_t now = hy_clock_ms();
-    size_t n = 0, bytes = 0;
     struct trial *t;
 
-    for (size_t i = 0; n < ROWS_MAX && bytes < ROWS_BYTES_MAX && (t = hy_map_next(&d->trials.map, &i)); n++) {
+    for (size_t i = 0; n < ROWS_MAX && *bytes < ROWS_BYTES_MAX && (t = hy_map_next(&d->trials.map, &i));) {
+        if ((t->phase == TRIAL_PAUSED) != paused)
+            continue;
         fill_row(&v->rows[n], t, now);
         v->pointers[n] = &v->rows[n];
-        bytes += strlen(t->params);
+        *bytes += strlen(t->params);
+        n++;
     }
+    return n;
+}
+
+static void fill_running(struct driver *d, struct view *v)
+{
+    size_t bytes = 0, n = fill_rows(d, v, 0, false, &bytes);
+
+    if (d->trials.paused)
+        n = fill_rows(d, v, n, true, &bytes);
     qsort(v->pointers, n, sizeof *v->pointers, by_number);
     v->update.running = v->pointers;
     v->update.n_running = n;
@@ -131,7 +145,7 @@ static void fill_head(struct driver *d, struct view *v, bool last)
 {
     /* What was not committed does not count. */
     struct progress t = d->commit.is_broken ? d->commit.committed : hy_run_progress(d);
-    uint64_t over = t.done + t.failed;
+    uint64_t over = t.done + t.failed + t.pruned;
     int64_t elapsed = hy_clock_wall_ms() - d->created_wall, here = hy_clock_ms() - d->process.begun_ms;
     struct hy_schedule_stats s;
     struct agent *a;
@@ -151,6 +165,8 @@ static void fill_head(struct driver *d, struct view *v, bool last)
     u->done = t.done;
     u->failed = t.failed;
     u->stopped = t.stopped;
+    u->pruned = t.pruned;
+    u->paused = t.paused;
     u->running_count = s.running;
     u->elapsed_ms = elapsed;
     u->left_ms = -1;

@@ -260,6 +260,8 @@ static int make_search(struct driver *d, struct hy_err *err)
         rc = hy_run_space(d->spec, &d->space, err);
     if (rc == 0)
         rc = hy_search_new(&d->space, &settings, &d->search, err);
+    if (rc == 0)
+        rc = hy_early_stop_open(d, err);
     d->schedule = rc == 0 ? hy_schedule_new(&policy) : NULL;
     return rc == 0 && !d->schedule ? hy_err_oom(err) : rc;
 }
@@ -297,13 +299,13 @@ static char *command_json(const Hy__RunSpec *s);
 
 static const char *kind_name(const Hy__RunSpec *s)
 {
-    static const char *const names[] = {"grid", "random", "evolve", "paired"};
+    const char *name = hy_search_kind_name(hy_run_settings(s).kind);
 
     if (s->n_roles)
         return "cluster";
     if (s->ranks)
         return "training";
-    return (unsigned)s->kind < HY_COUNT(names) ? names[s->kind] : "grid";
+    return name ? name : "grid";
 }
 
 static const char *engine_name(const Hy__RunSpec *s)
@@ -457,6 +459,8 @@ static int open_new(struct driver *d, struct hy_err *err)
         rc = add_run(d, hy_buf_bytes(&bytes), bytes.len, err);
     if (rc >= 0 && hy_store_lost_notice(d->store))
         hy_run_note(d, "%s", hy_store_lost_notice(d->store));
+    if (rc >= 0 && *d->spec->search_note)
+        hy_run_note(d, "%s", d->spec->search_note);
     return rc < 0 ? rc : 0;
 }
 
@@ -567,6 +571,7 @@ static void driver_close(struct driver *d)
     hy_map_done(&d->trials.map);
     hy_schedule_free(d->schedule);
     hy_search_free(d->search);
+    hy_early_stop_free(d);
     hy_space_done(&d->space);
     hy_store_close(d->store);
     hy_changes_clear(&d->commit.recorded);

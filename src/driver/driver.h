@@ -37,6 +37,8 @@ bool hy_host_is_here(const char *host);
 
 /* The settings of the search that a spec describes, for the driver and for the check of the CLI. */
 struct hy_search_settings hy_run_settings(const Hy__RunSpec *spec);
+/* The same of its early stopping; spec->stop is set. */
+struct hy_stop_settings hy_run_stop_settings(const Hy__RunSpec *spec);
 /* Adds its dimensions to `space`; -EINVAL with a message, -ENOMEM. */
 int hy_run_space(const Hy__RunSpec *spec, struct hy_space *space, struct hy_err *err);
 /* Whether its dimensions are lists of values (--grid), not ranges (--space). */

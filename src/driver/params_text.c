@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,27 +150,32 @@ static int cut_long_name(struct hy_buf *b)
     return hy_buf_append_str(b, tail);
 }
 
+/* ",NAME=VALUE" */
+static int append_dir_part(struct hy_buf *b, const struct hy_dim *dim, struct hy_value v)
+{
+    char room[64];
+    int rc = b->len ? hy_buf_append(b, ",", 1) : 0;
+
+    if (rc == 0 && b->len == 0 && dim->name[0] == '.')
+        rc = hy_buf_append_str(b, "_"); /* not a hidden directory, nor "." */
+    if (rc == 0)
+        rc = append_safe(b, dim->name);
+    if (rc == 0)
+        rc = hy_buf_append(b, "=", 1);
+    return rc == 0 ? append_safe(b, hy_value_text(dim, v, room, sizeof room)) : rc;
+}
+
 char *hy_params_dir(const struct hy_space *space, const struct hy_value *values, uint64_t number)
 {
     hy_cleanup_buf struct hy_buf out;
     int rc = 0;
 
     hy_buf_init(&out, TEXT_MAX);
-    if (space->count == 0)
-        return hy_asprintf("trial-%llu", (unsigned long long)number);
-    for (size_t i = 0; i < space->count && rc == 0; i++) {
-        char room[64];
-
-        rc = i ? hy_buf_append(&out, ",", 1) : 0;
-        if (rc == 0 && i == 0 && space->dims[0].name[0] == '.')
-            rc = hy_buf_append_str(&out, "_"); /* not a hidden directory, nor "." */
-        if (rc == 0)
-            rc = append_safe(&out, space->dims[i].name);
-        if (rc == 0)
-            rc = hy_buf_append(&out, "=", 1);
-        if (rc == 0)
-            rc = append_safe(&out, hy_value_text(&space->dims[i], values[i], room, sizeof room));
-    }
+    for (size_t i = 0; i < space->count && rc == 0; i++)
+        if (!isnan(values[i].number))
+            rc = append_dir_part(&out, &space->dims[i], values[i]);
+    if (rc == 0 && out.len == 0)
+        rc = hy_buf_printf(&out, "trial-%llu", (unsigned long long)number);
     if (rc == 0)
         rc = cut_long_name(&out);
     return take_text(&out, rc);
@@ -220,6 +226,16 @@ static int append_json(struct hy_buf *b, const struct hy_dim *dim, struct hy_val
     return dim->kind == HY_DIM_FLOAT ? append_real(b, text) : append_text(b, text);
 }
 
+/* "NAME": VALUE */
+static int append_member(struct hy_buf *b, const struct hy_dim *dim, struct hy_value v)
+{
+    int rc = hy_append_json_string(b, dim->name);
+
+    if (rc == 0)
+        rc = hy_buf_append_str(b, ": ");
+    return rc == 0 ? append_json(b, dim, v) : rc;
+}
+
 char *hy_params_json(const struct hy_space *space, const struct hy_value *values)
 {
     hy_cleanup_buf struct hy_buf out;
@@ -228,15 +244,88 @@ char *hy_params_json(const struct hy_space *space, const struct hy_value *values
     hy_buf_init(&out, TEXT_MAX);
     rc = hy_buf_append_str(&out, "{");
     for (size_t i = 0; i < space->count && rc == 0; i++) {
-        rc = i ? hy_buf_append_str(&out, ", ") : 0;
+        if (isnan(values[i].number))
+            continue;
+        rc = out.len > 1 ? hy_buf_append_str(&out, ", ") : 0;
         if (rc == 0)
-            rc = hy_append_json_string(&out, space->dims[i].name);
-        if (rc == 0)
-            rc = hy_buf_append_str(&out, ": ");
-        if (rc == 0)
-            rc = append_json(&out, &space->dims[i], values[i]);
+            rc = append_member(&out, &space->dims[i], values[i]);
     }
     if (rc == 0)
         rc = hy_buf_append_str(&out, "}");
     return take_text(&out, rc);
+}
+
+/* ---- back from JSON -------------------------------------------------------------- */
+
+/* Whether `*at` begins with `text`; moves it behind. */
+static bool skip(const char **at, const char *text)
+{
+    size_t n = strlen(text);
+
+    if (strncmp(*at, text, n) != 0)
+        return false;
+    *at += n;
+    return true;
+}
+
+static bool ends(const char *at)
+{
+    return at[0] == ',' || at[0] == '}';
+}
+
+/* The first choice whose JSON is there. */
+static int parse_choice(const struct hy_dim *dim, const char **at, struct hy_value *ret)
+{
+    for (size_t i = 0; i < dim->choice_count; i++) {
+        hy_cleanup_buf struct hy_buf json;
+        const char *end = *at;
+
+        hy_buf_init(&json, TEXT_MAX);
+        if (append_json(&json, dim, (struct hy_value){(double)i}) < 0 || !hy_buf_cstr(&json))
+            return -ENOMEM;
+        if (!skip(&end, hy_buf_cstr(&json)) || !ends(end))
+            continue;
+        *at = end;
+        *ret = (struct hy_value){(double)i};
+        return 0;
+    }
+    return -EINVAL;
+}
+
+static int parse_number(const char **at, struct hy_value *ret)
+{
+    char text[64];
+    size_t n = strcspn(*at, ",}");
+
+    if (n == 0 || n >= sizeof text)
+        return -EINVAL;
+    memcpy(text, *at, n);
+    text[n] = '\0';
+    *at += n;
+    return hy_parse_double(text, &ret->number);
+}
+
+static int parse_member(const struct hy_dim *dim, const char **at, struct hy_value *ret)
+{
+    hy_cleanup_buf struct hy_buf name;
+    int rc;
+
+    hy_buf_init(&name, TEXT_MAX);
+    if (hy_append_json_string(&name, dim->name) < 0 || hy_buf_append_str(&name, ": ") < 0 || !hy_buf_cstr(&name))
+        return -ENOMEM;
+    *ret = (struct hy_value){NAN};
+    if (!skip(at, hy_buf_cstr(&name))) /* it was not active in this trial */
+        return 0;
+    rc = dim->kind == HY_DIM_CATEGORY ? parse_choice(dim, at, ret) : parse_number(at, ret);
+    skip(at, ", ");
+    return rc;
+}
+
+int hy_params_parse(const struct hy_space *space, const char *json, struct hy_value *ret)
+{
+    int rc = skip(&json, "{") ? 0 : -EINVAL;
+
+    for (size_t i = 0; i < space->count && rc == 0; i++)
+        rc = parse_member(&space->dims[i], &json, &ret[i]);
+    return rc == 0 && strcmp(json, "}") != 0 ? -EINVAL : rc;
 }

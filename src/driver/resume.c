@@ -2,7 +2,8 @@
 /*
  * Resuming a run. All asks and tells of the search are repeated in the same
  * order, which restores its state. Trials that had not ended run again; so do
- * failed ones, unless the search has used their failure (evolution does). All
+ * failed ones, unless the search has used their failure (those that learn do). Trials
+ * that were told to end early are pruned or paused, as they would have been. All
  * ranks of a training run again together.
  *
  * The charges of a trial's attempts (failures, agents that died) are kept, so
@@ -18,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "driver/params_text.h"
 #include "driver/run.h"
 
 struct replay {
@@ -31,21 +33,35 @@ static bool runs_again(const struct driver *d, const struct hy_trial_row *row)
 {
     if (hy_is_training(d)) /* all ranks, or none */
         return true;
-    if (row->state == HY_TRIAL_FAILED)
-        return d->spec->kind != HY__RUN_SPEC__KIND__EVOLVE;
-    return row->state != HY_TRIAL_DONE;
+    if (row->state == HY_TRIAL_FAILED) /* unless the search has learned from it */
+        return d->spec->kind != HY__RUN_SPEC__KIND__EVOLVE && !hy_search_takes_values(d->search);
+    return row->state != HY_TRIAL_DONE && row->state != HY_TRIAL_PRUNED;
+}
+
+/* Searches that learn take the stored values; others draw them again, in the same order. -EUCLEAN: they differ. */
+static int restore_values(struct replay *r, const struct hy_trial_row *row)
+{
+    struct driver *d = r->driver;
+    uint64_t number = 0;
+    int rc;
+
+    if (!hy_search_takes_values(d->search)) {
+        rc = hy_search_ask(d->search, &number, r->values);
+        return rc < 0 ? rc : rc == 1 && number == (uint64_t)row->number ? 0 : -EUCLEAN;
+    }
+    rc = row->params ? hy_params_parse(&d->space, row->params, r->values) : -EINVAL;
+    return rc < 0 ? rc : hy_search_restore(d->search, r->values);
 }
 
 static int replay_ask(struct replay *r, const struct hy_trial_row *row)
 {
     struct driver *d = r->driver;
-    uint64_t number = 0;
     struct trial *t;
-    int rc = hy_search_ask(d->search, &number, r->values);
+    int rc = restore_values(r, row);
 
     if (rc == -ENOMEM)
         return hy_err_oom(r->err);
-    if (rc != 1 || number != (uint64_t)row->number)
+    if (rc < 0)
         return hy_err_set(r->err, -EUCLEAN,
                           "run %lld cannot be resumed: its search gives other trials than the store "
                           "has; resume it with the version of hopyard that started it",
@@ -58,7 +74,7 @@ static int replay_ask(struct replay *r, const struct hy_trial_row *row)
         return hy_err_oom(r->err);
     if (!runs_again(d, row))
         return 0;
-    t = hy_trial_new(d, number, r->values);
+    t = hy_trial_new(d, (uint64_t)row->number, r->values);
     if (t) {
         t->asked_wall = row->started;
         t->dir = hy_strdup(row->dir);
@@ -79,10 +95,12 @@ static int replay_tell(struct replay *r, const struct hy_trial_row *row)
     if (row->ended_seq > d->trials.ended_seq)
         d->trials.ended_seq = row->ended_seq;
     hy_search_tell(d->search, (uint64_t)row->number, row->has_value ? row->value : NAN);
-    if (row->has_value && hy_run_update_best(d, row) < 0)
+    if (row->has_value && row->state == HY_TRIAL_DONE && hy_run_update_best(d, row) < 0)
         return hy_err_oom(r->err);
     d->trials.without_metric += row->state == HY_TRIAL_DONE && *d->spec->metric && !row->has_value;
-    *(row->state == HY_TRIAL_DONE ? &d->trials.done : &d->trials.failed) += 1;
+    *(row->state == HY_TRIAL_DONE     ? &d->trials.done
+      : row->state == HY_TRIAL_PRUNED ? &d->trials.pruned
+                                      : &d->trials.failed) += 1;
     return 0;
 }
 
@@ -169,14 +187,28 @@ static int reset_charges(struct replay *r)
     return rc;
 }
 
+/* Trials that were told to end early, or were paused. */
+static void settle_all(struct driver *d)
+{
+    struct trial *t;
+
+    for (size_t i = 0; d->phase == PHASE_RUNNING && (t = hy_map_next(&d->trials.map, &i));)
+        if (t->phase != TRIAL_PAUSED && hy_early_stop_settle(d, t))
+            i = 0; /* trials may have been removed */
+}
+
 static int queue_all(struct driver *d, struct hy_err *err)
 {
     struct trial *t;
     int rc = 0;
 
+    settle_all(d);
+
     for (size_t i = 0; rc == 0 && (t = hy_map_next(&d->trials.map, &i));) {
         struct hy_trial_row row = {.number = (int64_t)t->number, .state = HY_TRIAL_RUNNING, .attempts = t->attempt};
 
+        if (t->phase == TRIAL_PAUSED)
+            continue;
         rc = hy_store_trial_end(d->store, d->run, &row, err);
         if (rc < 0)
             break;
@@ -203,6 +235,8 @@ int hy_run_restore(struct driver *d, struct hy_err *err)
         return hy_err_oom(err);
     rc = hy_store_replay(d->store, d->run, on_row, &r, err);
     free(r.values);
+    if (rc == 0)
+        rc = hy_early_stop_restore(d, err);
     if (rc == 0)
         rc = reset_charges(&r);
     if (rc == 0)

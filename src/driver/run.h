@@ -10,6 +10,7 @@
  *   driver.c               the process: start, turn, tick, end
  *   store_commit.c         commits of turns; stalls (a full disk, a locked store)
  *   trials.c               asking the search, placing, ending and retrying trials
+ *   early_stop.c           trials that are stopped early, paused and promoted
  *   attempt_start.c        the command and environment of an attempt
  *   training.c             runs whose trials are ranks: start together, abort, restart
  *   rank_group.c           the group that ranks form: joins, rosters, losses
@@ -106,6 +107,7 @@ enum trial_phase {
     TRIAL_QUEUED,
     TRIAL_RUNNING,
     TRIAL_WAITING, /* before a retry */
+    TRIAL_PAUSED,  /* it has no slot until it is promoted, or ends */
     TRIAL_ENDED,   /* a rank whose training continues */
 };
 
@@ -192,6 +194,7 @@ struct trial {
     bool had_failed;              /* for good, before the run was resumed */
     double value;
     int64_t step;
+    enum hy_decision decision;    /* of early stopping, about this attempt */
     struct member member;         /* if it is a rank */
     Hy__Control *ended;           /* received; NULL: the attempt runs. Its output may still be on its way */
     char *lost_file;              /* why a file of this attempt could not be kept; NULL: none was lost */
@@ -209,7 +212,7 @@ struct best {
 
 /* The progress of a run, as clients see it. */
 struct progress {
-    uint64_t done, failed, stopped;
+    uint64_t done, failed, stopped, pruned, paused;
     int64_t ended_seq, notes_until;
 };
 
@@ -280,7 +283,8 @@ struct trials {
     struct hy_map map;       /* by number; those that have not ended */
     struct hy_list waiting;  /* for a retry */
     struct hy_map dirs;      /* hashes of all directory names in use */
-    uint64_t done, failed, stopped;
+    uint64_t done, failed, stopped, pruned;
+    uint64_t paused;         /* in `map` */
     uint64_t ended_here;     /* during this driver's lifetime, to estimate the time left */
     int64_t ended_seq;       /* of the trial that ended last (store.h) */
     int64_t seq;             /* asks and ends so far */
@@ -292,6 +296,13 @@ struct trials {
     bool suspects_noted;     /* trials run alone after agents died under them */
     bool choice_noted;       /* which of the values that a function returned is the metric */
     bool no_metric_noted;    /* a function returned no metric */
+};
+
+/* early_stop.c */
+struct early_stop {
+    struct hy_stopper *stopper; /* NULL: no trial is stopped early */
+    struct hy_map trials;       /* by number: struct early_trial */
+    bool is_pruning;
 };
 
 /* agents.c: the agents, and how they connect. */
@@ -370,6 +381,7 @@ struct driver {
     struct hy_search *search;
     struct hy_schedule *schedule;
     struct trials trials;
+    struct early_stop early_stop;
     struct training training;   /* if spec->ranks */
     struct rank_group group;
     struct cluster cluster;     /* if spec->roles */
@@ -474,6 +486,34 @@ void hy_trial_kill(struct driver *d, struct trial *t);
 int hy_run_take_dir(struct driver *d, const char *dir);
 /* With a trial that is done and has a value. 0 or -ENOMEM. */
 int hy_run_update_best(struct driver *d, const struct hy_trial_row *row);
+
+/* ---- early_stop.c: if spec->stop; without it, all functions do nothing ---- */
+int hy_early_stop_open(struct driver *d, struct hy_err *err);
+void hy_early_stop_free(struct driver *d);
+/* A new trial. 0, or the run has failed. */
+int hy_early_stop_add(struct driver *d, const struct trial *t);
+/* An attempt begins. That of a promoted trial continues, so it has the value that was reported last. */
+void hy_early_stop_begin(struct driver *d, struct trial *t);
+/* Whether its attempt continues a paused one. */
+bool hy_early_stop_is_promoted(const struct driver *d, const struct trial *t);
+/* It has ended for good. */
+void hy_early_stop_end(struct driver *d, const struct trial *t);
+/* The place of a report in the order of asks and ends; 0: it is not used. */
+int64_t hy_early_stop_place(struct driver *d, const struct trial *t, const char *metric);
+/* The trial has reported a value of the run's metric; step -1: none given. */
+void hy_early_stop_report(struct driver *d, struct trial *t, int64_t step, double value);
+/* It was told to end, and has ended, other than by itself. */
+bool hy_early_stop_has_ended(const struct trial *t, const Hy__Ended *e);
+/* The attempt of a trial that was told to end is over: prunes or pauses it. */
+void hy_early_stop_attempt_over(struct driver *d, struct trial *t);
+/* There is room: true if a paused trial is queued. */
+bool hy_early_stop_promote(struct driver *d);
+/* There is room, and the search has no trial: paused ones do not wait for more. True: a trial was queued or pruned. */
+bool hy_early_stop_close(struct driver *d);
+/* Repeats what the store has. Afterwards each trial of `map` has the decision about its last attempt. */
+int hy_early_stop_restore(struct driver *d, struct hy_err *err);
+/* True: the trial does not run again now, and was ended or paused. */
+bool hy_early_stop_settle(struct driver *d, struct trial *t);
 
 /* ---- attempt_start.c ---- */
 /* Begins an attempt there, in memory and in the store. 0, or the run has failed. */

@@ -12,10 +12,9 @@
 static enum hy_search_kind kind_of(const Hy__RunSpec *spec)
 {
     static const enum hy_search_kind kinds[] = {
-        [HY__RUN_SPEC__KIND__GRID] = HY_SEARCH_GRID,
-        [HY__RUN_SPEC__KIND__RANDOM] = HY_SEARCH_RANDOM,
-        [HY__RUN_SPEC__KIND__EVOLVE] = HY_SEARCH_EVOLVE,
-        [HY__RUN_SPEC__KIND__PAIRED] = HY_SEARCH_PAIRED,
+        [HY__RUN_SPEC__KIND__GRID] = HY_SEARCH_GRID,     [HY__RUN_SPEC__KIND__RANDOM] = HY_SEARCH_RANDOM,
+        [HY__RUN_SPEC__KIND__EVOLVE] = HY_SEARCH_EVOLVE, [HY__RUN_SPEC__KIND__PAIRED] = HY_SEARCH_PAIRED,
+        [HY__RUN_SPEC__KIND__TPE] = HY_SEARCH_TPE,       [HY__RUN_SPEC__KIND__CMA] = HY_SEARCH_CMA,
     };
 
     /* An unknown kind, of a newer hopyard, is rejected by hy_search_new. */
@@ -42,6 +41,36 @@ struct hy_search_settings hy_run_settings(const Hy__RunSpec *spec)
                     : strcmp(spec->strategy, "rand1bin") == 0 ? HY_DE_RAND1BIN
                                                               : HY_DE_DEFAULT,
         .asynchronous = spec->asynchronous,
+    };
+}
+
+/* An unknown kind, of a newer hopyard, is rejected by hy_stopper_new. */
+static enum hy_stop_kind stop_kind_of(const Hy__StopRule *rule)
+{
+    static const enum hy_stop_kind kinds[] = {
+        [HY__STOP_RULE__KIND__NONE] = HY_STOP_NONE,         [HY__STOP_RULE__KIND__MEDIAN] = HY_STOP_MEDIAN,
+        [HY__STOP_RULE__KIND__PATIENCE] = HY_STOP_PATIENCE, [HY__STOP_RULE__KIND__HALVING] = HY_STOP_HALVING,
+        [HY__STOP_RULE__KIND__ASHA] = HY_STOP_ASHA,         [HY__STOP_RULE__KIND__HYPERBAND] = HY_STOP_HYPERBAND,
+    };
+
+    return (size_t)rule->kind < HY_COUNT(kinds) ? kinds[rule->kind] : (enum hy_stop_kind)rule->kind;
+}
+
+struct hy_stop_settings hy_run_stop_settings(const Hy__RunSpec *spec)
+{
+    const Hy__StopRule *rule = spec->stop;
+
+    return (struct hy_stop_settings){
+        .kind = stop_kind_of(rule),
+        .maximize = spec->maximize,
+        .min_step = rule->min_step,
+        .max_step = rule->max_step,
+        .reduction = rule->reduction,
+        .trials = rule->trials,
+        .min_trials = rule->min_trials,
+        .patience = rule->patience,
+        .min_delta = rule->min_delta,
+        .may_pause = rule->may_pause,
     };
 }
 
@@ -82,5 +111,7 @@ int hy_run_space(const Hy__RunSpec *spec, struct hy_space *space, struct hy_err 
     for (size_t i = 0; i < spec->n_dims && rc == 0; i++)
         rc = hy_run_takes_lists(spec) ? hy_space_add_grid(space, spec->dims[i]->text, err)
                                       : hy_space_add(space, spec->dims[i]->text, err);
+    for (size_t i = 0; i < spec->n_constraints && rc == 0; i++)
+        rc = hy_space_add_constraint(space, spec->constraints[i], err);
     return rc;
 }

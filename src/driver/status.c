@@ -60,7 +60,8 @@ static void fill_agent(Hy__AgentStatus *s, const struct agent *a, uint32_t gpu_t
 /* Trials that have not started or wait for a retry: those requested from the search, and those it still has. */
 static uint64_t count_queued(const struct driver *d, uint64_t running)
 {
-    uint64_t open = d->trials.map.count, over = d->trials.done + d->trials.failed + d->trials.stopped;
+    uint64_t open = d->trials.map.count - d->trials.paused;
+    uint64_t over = d->trials.done + d->trials.failed + d->trials.stopped + d->trials.pruned + d->trials.paused;
     int64_t total = hy_run_total(d);
     uint64_t left = total > 0 && (uint64_t)total > open + over ? (uint64_t)total - open - over : 0;
 

@@ -169,6 +169,8 @@ struct progress hy_run_progress(const struct driver *d)
     return (struct progress){.done = d->trials.done,
                              .failed = d->trials.failed,
                              .stopped = d->trials.stopped,
+                             .pruned = d->trials.pruned,
+                             .paused = d->trials.paused,
                              .ended_seq = d->trials.ended_seq,
                              .notes_until = d->notes.until};
 }

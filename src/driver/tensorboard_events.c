@@ -463,7 +463,7 @@ void hy_events_start(struct driver *d, struct trial *t)
     free_tags(e);
     hy_buf_clear(&e->pending);
     e->is_complete = e->overflowed = false;
-    e->is_retry = t->attempt > 1;
+    e->is_retry = t->attempt > 1 && !hy_early_stop_is_promoted(d, t); /* that one continues the curves */
     free(e->next_path);
     e->next_path = path_of(d, t);
     rc = e->next_path ? hy_event_version(&e->pending, t->started_wall) : -ENOMEM;
@@ -535,7 +535,8 @@ static void write_result(const struct driver *d, struct trial *t)
 void hy_events_end(const struct driver *d, struct trial *t, enum hy_trial_state state)
 {
     struct events *e = t->events;
-    enum hy_event_status status = state == HY_TRIAL_DONE ? HY_EVENT_SUCCESS : HY_EVENT_FAILURE;
+    bool is_success = state == HY_TRIAL_DONE || state == HY_TRIAL_PRUNED;
+    enum hy_event_status status = is_success ? HY_EVENT_SUCCESS : HY_EVENT_FAILURE;
 
     if (!e || state == HY_TRIAL_STOPPED)
         return;

@@ -163,7 +163,7 @@ int hy_trial_ask(struct driver *d)
         hy_run_out_of_memory(d);
         return 0;
     }
-    return add_to_store(d, t) == 0 && hy_trial_queue(d, t) == 0;
+    return add_to_store(d, t) == 0 && hy_early_stop_add(d, t) == 0 && hy_trial_queue(d, t) == 0;
 }
 
 /* ---- placing trials -------------------------------------------------------------------------- */
@@ -228,6 +228,12 @@ static void finish(struct driver *d, enum hy_run_state state, const char *messag
     hy_run_finish(d, state, message);
 }
 
+/* A paused trial that is to continue comes before a new one. */
+static bool queue_another(struct driver *d)
+{
+    return hy_early_stop_promote(d) || hy_trial_ask(d) || hy_early_stop_close(d);
+}
+
 /* Never asks for more trials than there are free slots, so that the search can use the latest results. */
 void hy_trials_pump(struct driver *d)
 {
@@ -241,13 +247,13 @@ void hy_trials_pump(struct driver *d)
             hy_run_out_of_memory(d);
         else if (rc == 1)
             start_at(d, &place);
-        else if (!has_free_slot(d) || (hy_is_training(d) && !hy_training_needs_ranks(d)) || !hy_trial_ask(d))
+        else if (!has_free_slot(d) || (hy_is_training(d) && !hy_training_needs_ranks(d)) || !queue_another(d))
             break;
     }
     if (d->phase == PHASE_RUNNING && d->trials.map.count == 0 && hy_is_training(d) && hy_events_all_written(d))
         hy_training_finish(d);
     if (d->phase == PHASE_RUNNING && d->trials.search_over && d->trials.map.count == 0 && hy_events_all_written(d))
-        finish(d, d->trials.failed && !d->trials.done ? HY_RUN_FAILED : HY_RUN_DONE, NULL);
+        finish(d, d->trials.failed && !d->trials.done && !d->trials.pruned ? HY_RUN_FAILED : HY_RUN_DONE, NULL);
     if (d->phase == PHASE_STOPPING && d->trials.map.count == 0 && hy_events_all_written(d))
         finish(d, HY_RUN_STOPPED, "stopped");
 }
@@ -302,10 +308,10 @@ int hy_trial_end_attempt(struct driver *d, struct trial *t, enum hy_attempt_stat
 
 void hy_trial_end(struct driver *d, struct trial *t, enum hy_trial_state state, const char *message)
 {
-    bool is_told = state != HY_TRIAL_STOPPED;
+    bool is_told = state != HY_TRIAL_STOPPED, is_over = state == HY_TRIAL_DONE || state == HY_TRIAL_PRUNED;
     struct hy_trial_row row = {.number = (int64_t)t->number,
                                .state = state,
-                               .has_value = t->has_value && state == HY_TRIAL_DONE && is_measured(d, t),
+                               .has_value = t->has_value && is_over && is_measured(d, t),
                                .value = t->value,
                                .message = message,
                                .attempts = t->attempt,
@@ -322,13 +328,16 @@ void hy_trial_end(struct driver *d, struct trial *t, enum hy_trial_state state, 
     hy_events_end(d, t, state);
     if (is_told)
         hy_search_tell(d->search, t->number, row.has_value ? t->value : NAN);
-    if (row.has_value && hy_run_update_best(d, &row) < 0)
+    if (row.has_value && state == HY_TRIAL_DONE && hy_run_update_best(d, &row) < 0)
         hy_run_out_of_memory(d);
     d->trials.without_metric += state == HY_TRIAL_DONE && *d->spec->metric && !row.has_value;
     *(state == HY_TRIAL_DONE     ? &d->trials.done
       : state == HY_TRIAL_FAILED ? &d->trials.failed
+      : state == HY_TRIAL_PRUNED ? &d->trials.pruned
                                  : &d->trials.stopped) += 1;
     d->trials.ended_here++;
+    if (is_told) /* otherwise it runs again when the run is resumed */
+        hy_early_stop_end(d, t);
     hy_trial_free(d, t);
 }
 
@@ -403,7 +412,8 @@ int hy_trial_store_metrics(struct driver *d, struct trial *t, uint32_t attempt, 
                                     .step = step,
                                     .name = metrics[i]->name,
                                     .value = metrics[i]->value,
-                                    .time = hy_clock_wall_ms()};
+                                    .time = hy_clock_wall_ms(),
+                                    .run_seq = hy_early_stop_place(d, t, metrics[i]->name)};
 
         if (hy_run_check_recorded(d, hy_changes_metric_add(&d->commit.recorded, &row)) < 0)
             return -1;
@@ -491,6 +501,16 @@ static void note_remark(struct driver *d, const struct trial *t, const Hy__Ended
     hy_run_note(d, "trial %llu: %s", (unsigned long long)t->number, e->remark);
 }
 
+/* However it has ended; its value is the last one that it has reported. */
+static void end_early(struct driver *d, struct trial *t)
+{
+    const Hy__Ended *e = t->ended->ended;
+
+    if (hy_trial_store_metrics(d, t, t->attempt, -1, e->n_metrics, e->metrics) == 0 &&
+        hy_trial_end_attempt(d, t, HY_ATTEMPT_STOPPED, HY_CHARGE_NONE, NULL) == 0)
+        hy_early_stop_attempt_over(d, t);
+}
+
 void hy_trial_process_end(struct driver *d, struct trial *t)
 {
     const Hy__Ended *e = t->ended->ended;
@@ -502,6 +522,10 @@ void hy_trial_process_end(struct driver *d, struct trial *t)
         return; /* called again when more has been written */
     if (e->sent_files && !t->lost_file)
         hy_outputs_install_checkpoint(d, t);
+    if (hy_early_stop_has_ended(t, e)) {
+        end_early(d, t);
+        return;
+    }
     if (killed && !t->killed) { /* not by the driver: its agent was asked to end */
         hy_agents_stop_placing(d, t->agent);
         hy_trials_lost(d, t, hy_agents_bye_is_charged(d, t->agent), "it was asked to end");
@@ -630,13 +654,14 @@ void hy_trials_report(struct driver *d, struct agent *a, const Hy__Report *r)
 
     if (!t || hy_trial_store_metrics(d, t, r->attempt, r->step, r->n_metrics, r->metrics) < 0)
         return;
+    t->step = r->step;
+    d->changed = true;
     for (size_t i = 0; i < r->n_metrics; i++)
         if (strcmp(r->metrics[i]->name, d->spec->metric) == 0) {
             t->has_value = true;
             t->value = r->metrics[i]->value;
+            hy_early_stop_report(d, t, r->step, t->value);
         }
-    t->step = r->step;
-    d->changed = true;
 }
 
 /* Not if the trial was not running yet, or not any more, when its agent died. */
@@ -688,7 +713,9 @@ void hy_trials_lost(struct driver *d, struct trial *t, bool died, const char *wh
     if (hy_trial_end_attempt(d, t, HY_ATTEMPT_LOST, counts ? HY_CHARGE_LOSS : HY_CHARGE_NONE, text) < 0)
         return;
     t->has_value = false;
-    if (d->phase != PHASE_RUNNING)
+    if (t->decision != HY_DECISION_CONTINUE)
+        hy_early_stop_attempt_over(d, t);
+    else if (d->phase != PHASE_RUNNING)
         hy_trial_end(d, t, HY_TRIAL_STOPPED, "stopped");
     else if (counts && t->charged[HY_CHARGE_LOSS] >= LOSSES_MAX)
         fail_suspect(d, t, why);
@@ -770,7 +797,9 @@ void hy_trials_stop_all(struct driver *d)
         }
         if (all[i]->phase == TRIAL_QUEUED)
             hy_schedule_done(d->schedule, all[i]->number);
-        if (all[i]->phase == TRIAL_ENDED)
+        if (all[i]->phase == TRIAL_PAUSED) /* it stays paused in the store */
+            hy_trial_free(d, all[i]);
+        else if (all[i]->phase == TRIAL_ENDED)
             hy_trial_end(d, all[i], all[i]->member.end_state, all[i]->member.end_message);
         else
             hy_trial_end(d, all[i], HY_TRIAL_STOPPED, "stopped");

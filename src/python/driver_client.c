@@ -281,10 +281,11 @@ static PyObject *update_event(const Hy__Update *u)
     PyObject *best = best_of(u->best), *notes = notes_of(u), *event = NULL;
 
     if (best && notes)
-        event = Py_BuildValue("{s{sLsssssssOsKsKsKsKsLsssOsssOsOsO}}", "update", "run", (long long)u->run, "name",
+        event = Py_BuildValue("{s{sLsssssssOsKsKsKsKsKsKsLsssOsssOsOsO}}", "update", "run", (long long)u->run, "name",
                               u->name, "state", u->state, "metric", u->metric, "maximize",
                               u->maximize ? Py_True : Py_False, "done", (unsigned long long)u->done, "failed",
-                              (unsigned long long)u->failed, "stopped", (unsigned long long)u->stopped, "running",
+                              (unsigned long long)u->failed, "stopped", (unsigned long long)u->stopped, "pruned",
+                              (unsigned long long)u->pruned, "paused", (unsigned long long)u->paused, "running",
                               (unsigned long long)u->running_count, "total", (long long)u->total, "message", u->message,
                               "last", u->last ? Py_True : Py_False, "logdir", u->logdir, "nodes_joined",
                               u->nodes_joined ? Py_True : Py_False, "best", best, "notes", notes);

@@ -56,12 +56,18 @@ static int set_step(const struct hy_py_state *state, PyObject *step, int64_t *re
     return 0;
 }
 
+static const char *decision_name(Hy__Decision__Kind decision)
+{
+    return decision == HY__DECISION__KIND__STOP ? "stop" : decision == HY__DECISION__KIND__PAUSE ? "pause" : "continue";
+}
+
 PyObject *hy_py_report(PyObject *module, PyObject *args)
 {
     const struct hy_py_state *state = PyModule_GetState(module);
     const char *error = NULL, *detail = NULL, *remark = NULL;
     PyObject *values, *step;
     struct report_message out;
+    Hy__Decision__Kind decision = HY__DECISION__KIND__CONTINUE;
     int lacks_metric = 0;
     struct hy_err err = {0};
     int rc;
@@ -81,7 +87,7 @@ PyObject *hy_py_report(PyObject *module, PyObject *args)
     if (add_values(state, values, &out) < 0 || set_step(state, step, &out.report.step) < 0)
         return NULL;
     if (!error && !remark && !getenv("HOPYARD_SOCKET")) /* called outside of a trial */
-        return Py_NewRef(Py_None);
-    Py_BEGIN_ALLOW_THREADS rc = hy_report_send(&out.report, &err);
-    Py_END_ALLOW_THREADS return rc < 0 ? hy_py_raise(state, &err) : Py_NewRef(Py_None);
+        return PyUnicode_FromString(decision_name(decision));
+    Py_BEGIN_ALLOW_THREADS rc = hy_report_send(&out.report, &decision, &err);
+    Py_END_ALLOW_THREADS return rc < 0 ? hy_py_raise(state, &err) : PyUnicode_FromString(decision_name(decision));
 }

@@ -99,7 +99,7 @@ static int parse(PyObject *args, PyObject *kwargs, struct arguments *a)
 
 static int settings_of(const struct hy_py_state *state, const struct arguments *a, struct hy_search_settings *s)
 {
-    static const char *const kinds[] = {"grid", "random", "evolve", "paired", NULL};
+    static const char *const kinds[] = {"grid", "random", "evolve", "paired", "tpe", "cma", NULL};
     static const char *const directions[] = {"min", "max", NULL};
     static const char *const strategies[] = {"best1bin", "rand1bin", NULL};
     int kind = index_of_name(state, "kind of search", a->kind, kinds), direction, strategy = -1;
@@ -216,8 +216,11 @@ static PyObject *params_of(const struct search *s)
     PyObject *params = PyDict_New();
 
     for (size_t i = 0; params && i < space->count; i++) {
-        PyObject *object = object_at(s, i);
+        PyObject *object;
 
+        if (isnan(s->values[i].number)) /* inactive */
+            continue;
+        object = object_at(s, i);
         if (!object || PyDict_SetItemString(params, space->dims[i].name, object) < 0)
             Py_CLEAR(params);
         Py_XDECREF(object);

@@ -5,7 +5,7 @@
  *     {"lr": [0.1, 0.01]}       in a grid: choices of any type
  *                               otherwise: bounds, as any two numbers
  *     {"act": ["relu", "tanh"]} a category
- *     {"n": choice(32, 64)}     a category of any type: an object with an attribute `choices`
+ *     {"n": choice(32, 64)}     a category of any type: an object with an attribute `choices`, and maybe `when`
  *     {"lr": "log:1e-5..1e-1"}  the syntax of the command line
  */
 #include "module.h"
@@ -61,14 +61,17 @@ static PyObject *objects_of_choices(const struct hy_dim *dim)
     return tuple;
 }
 
-/* The values of a JSON list, as a tuple. */
+/* The values of a JSON list, as a tuple; a condition may follow the list. */
 static PyObject *json_objects(PyObject *text)
 {
     PyObject *json = PyImport_ImportModule("json");
-    PyObject *list = json ? PyObject_CallMethod(json, "loads", "O", text) : NULL;
+    PyObject *decoder = json ? PyObject_CallMethod(json, "JSONDecoder", NULL) : NULL;
+    PyObject *both = decoder ? PyObject_CallMethod(decoder, "raw_decode", "O", text) : NULL;
+    PyObject *list = both ? PyTuple_GetItem(both, 0) : NULL;
     PyObject *tuple = list ? PySequence_Tuple(list) : NULL;
 
-    Py_XDECREF(list);
+    Py_XDECREF(both);
+    Py_XDECREF(decoder);
     Py_XDECREF(json);
     return tuple;
 }
@@ -121,23 +124,74 @@ static PyObject *add_bounds(const struct hy_py_state *state, char *name, PyObjec
     return Py_NewRef(Py_None);
 }
 
-/* The search only needs the number of choices; their values stay here. */
-static PyObject *add_choices(const struct hy_py_state *state, char *name, PyObject *values, struct hy_space *space)
+/*
+ * What conditions and constraints compare: the text that the choice has on the command line. Objects that have none are
+ * numbered, so that they differ.
+ */
+static char *text_of_choice(PyObject *o, size_t n)
 {
-    static char text[] = "";
-    struct hy_dim dim = {.name = name, .kind = HY_DIM_CATEGORY};
-    hy_cleanup_free char **choices = NULL;
-    struct hy_err err = {0};
+    PyObject *shown = PyIndex_Check(o) || PyFloat_Check(o) ? PyObject_Str(o) : NULL;
+    PyObject *text = shown ? shown : o;
+    Py_ssize_t size;
+    const char *utf8 = PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, &size) : NULL;
+    char *copy;
 
-    dim.choice_count = (size_t)PyTuple_Size(values);
-    dim.choices = choices = hy_calloc(dim.choice_count, sizeof *choices);
-    if (!choices)
+    if (o == Py_None || PyBool_Check(o))
+        copy = hy_strdup(o == Py_None ? "null" : o == Py_True ? "true" : "false");
+    else
+        copy = utf8 && strlen(utf8) == (size_t)size ? hy_strdup(utf8) : hy_asprintf("choice %zu", n + 1);
+    PyErr_Clear(); /* a lone surrogate */
+    Py_XDECREF(shown);
+    return copy;
+}
+
+static void free_texts(char **texts, size_t count)
+{
+    for (size_t i = 0; texts && i < count; i++)
+        free(texts[i]);
+    free(texts);
+}
+
+/* NULL when out of memory. */
+static char **texts_of_choices(PyObject *values, size_t count)
+{
+    char **texts = hy_calloc(count, sizeof *texts);
+
+    for (size_t i = 0; texts && i < count; i++) {
+        texts[i] = text_of_choice(PyTuple_GetItem(values, (Py_ssize_t)i), i);
+        if (!texts[i]) {
+            free_texts(texts, i);
+            return NULL;
+        }
+    }
+    return texts;
+}
+
+/* The values themselves stay here. `when`: a condition, or None. */
+static PyObject *add_choices(const struct hy_py_state *state, char *name, PyObject *values, PyObject *when,
+                             struct hy_space *space)
+{
+    struct hy_dim dim = {.name = name, .kind = HY_DIM_CATEGORY, .choice_count = (size_t)PyTuple_Size(values)};
+    const char *condition = when == Py_None ? NULL : c_string_of(state, when);
+    hy_cleanup_free char *copy = condition ? hy_strdup(condition) : NULL;
+    struct hy_err err = {0};
+    int rc;
+
+    if (when != Py_None && !copy)
+        return condition ? PyErr_NoMemory() : NULL;
+    dim.condition = copy;
+    dim.choices = texts_of_choices(values, dim.choice_count);
+    if (!dim.choices)
         return PyErr_NoMemory();
-    for (size_t i = 0; i < dim.choice_count; i++)
-        choices[i] = text;
-    if (hy_space_add_dim(space, &dim, &err) < 0)
-        return hy_py_raise(state, &err);
-    return Py_NewRef(values);
+    rc = hy_space_add_dim(space, &dim, &err);
+    free_texts(dim.choices, dim.choice_count);
+    return rc < 0 ? hy_py_raise(state, &err) : Py_NewRef(values);
+}
+
+/* An attribute, None if there is none; NULL with an exception set. */
+static PyObject *optional(PyObject *o, const char *name)
+{
+    return PyObject_HasAttrString(o, name) ? PyObject_GetAttrString(o, name) : Py_NewRef(Py_None);
 }
 
 static PyObject *tuple_of(PyObject *value)
@@ -148,6 +202,21 @@ static PyObject *tuple_of(PyObject *value)
 
     Py_XDECREF(choices);
     return tuple;
+}
+
+/* The object's `choices`, or bounds, or a list of choices. */
+static PyObject *add_tuple(const struct hy_py_state *state, char *name, PyObject *value, PyObject *values, int is_list,
+                           struct hy_space *space)
+{
+    PyObject *when, *objects;
+
+    if (!is_list && PyTuple_Size(values) == 2 && is_number(PyTuple_GetItem(values, 0)) &&
+        is_number(PyTuple_GetItem(values, 1)))
+        return add_bounds(state, name, values, space);
+    when = PyObject_HasAttrString(value, "choices") ? optional(value, "when") : Py_NewRef(Py_None);
+    objects = when ? add_choices(state, name, values, when, space) : NULL;
+    Py_XDECREF(when);
+    return objects;
 }
 
 static PyObject *add_values(const struct hy_py_state *state, PyObject *name, PyObject *value, int grid,
@@ -166,11 +235,7 @@ static PyObject *add_values(const struct hy_py_state *state, PyObject *name, PyO
             hy_py_error(state, "'%s' needs a list of values, or a text such as '1..4'; got %R", copy, value);
         return NULL;
     }
-    if (!is_list && PyTuple_Size(values) == 2 && is_number(PyTuple_GetItem(values, 0)) &&
-        is_number(PyTuple_GetItem(values, 1)))
-        objects = add_bounds(state, copy, values, space);
-    else
-        objects = add_choices(state, copy, values, space);
+    objects = add_tuple(state, copy, value, values, is_list, space);
     Py_DECREF(values);
     return objects;
 }

@@ -85,6 +85,8 @@ static int evolve_init(struct hy_search *s, struct hy_err *err)
         return rc;
     s->settings.population = hy_search_population(&s->settings, s->space.count);
     s->total = s->settings.generations ? (uint64_t)s->settings.population * s->settings.generations : UINT64_MAX;
+    if (s->settings.samples && s->settings.samples < s->total)
+        s->total = s->settings.samples;
     s->state = e = hy_calloc(1, sizeof *e);
     if (!e || hy_population_init(&e->population, &s->space, s->settings.population) < 0)
         return hy_err_set(err, -ENOMEM, "out of memory for a population of %u", s->settings.population);
@@ -112,20 +114,20 @@ static void evolve_done(struct hy_search *s)
 /* ---- asking -------------------------------------------------------------- */
 
 /* Whether these values are in the population, or in one of its children. */
-static bool is_known(const struct hy_search *s, const double *genes)
+static bool is_known(const struct hy_search *s, const double *genes, const struct hy_value *values)
 {
     const struct evolve *e = s->state;
     const struct hy_population *p = &e->population;
     const struct child *c;
 
     for (uint32_t i = 0; i < p->filled; i++)
-        if (hy_genes_equal(&s->space, genes, hy_population_genes(p, p->ranked[i])))
+        if (hy_genes_equal(&s->space, genes, values, hy_population_genes(p, p->ranked[i])))
             return true;
     for (uint32_t i = 0; e->told_count > 0 && i < p->size; i++)
-        if (e->told[i] && hy_genes_equal(&s->space, genes, e->told[i]->genes))
+        if (e->told[i] && hy_genes_equal(&s->space, genes, values, e->told[i]->genes))
             return true;
     for (size_t i = 0; (c = hy_map_next(&s->open, &i));)
-        if (hy_genes_equal(&s->space, genes, c->genes))
+        if (hy_genes_equal(&s->space, genes, values, c->genes))
             return true;
     return false;
 }
@@ -145,20 +147,24 @@ static void make_genes(const struct hy_search *s, uint64_t number, uint32_t slot
 /*
  * Small spaces of integers and categories produce the same point repeatedly, and
  * running it again gives no information. Later tries change a gene at random; an
- * exhausted space gives repetitions.
+ * exhausted space gives repetitions, but never a point that violates a constraint.
  */
-static void make_child(const struct hy_search *s, uint64_t number, struct child *c)
+static void make_child(const struct hy_search *s, uint64_t number, struct child *c, struct hy_value *values)
 {
     struct hy_rng rng;
 
     hy_rng_seed(&rng, s->settings.seed, number);
     make_genes(s, number, c->slot, &rng, c->genes);
-    for (int i = 0; i < TRIES && is_known(s, c->genes); i++) {
+    hy_space_values(&s->space, c->genes, values);
+    for (int i = 0; i < TRIES && (!hy_space_allows(&s->space, values) || is_known(s, c->genes, values)); i++) {
         if (i < CHANGES_FROM && number > s->settings.population)
             make_genes(s, number, c->slot, &rng, c->genes);
         else
             c->genes[hy_rng_below(&rng, s->space.count)] = hy_rng_double(&rng);
+        hy_space_values(&s->space, c->genes, values);
     }
+    if (!hy_space_allows(&s->space, values))
+        hy_search_draw(s, &rng, c->genes, values);
 }
 
 static int evolve_ask(struct hy_search *s, uint64_t number, struct hy_value *values, void **ret_ticket)
@@ -172,9 +178,7 @@ static int evolve_ask(struct hy_search *s, uint64_t number, struct hy_value *val
     if (!c)
         return -ENOMEM;
     c->slot = (uint32_t)((number - 1) % e->population.size);
-    make_child(s, number, c);
-    for (size_t i = 0; i < s->space.count; i++)
-        values[i] = hy_dim_at(&s->space.dims[i], c->genes[i]);
+    make_child(s, number, c, values);
     *ret_ticket = c;
     return 1;
 }
@@ -219,4 +223,10 @@ static void evolve_tell(struct hy_search *s, void *ticket, double cost)
         settle_generation(s);
 }
 
-const struct hy_search_ops hy_evolve_ops = {evolve_init, evolve_done, evolve_ask, evolve_tell, free};
+const struct hy_search_ops hy_evolve_ops = {
+    .init = evolve_init,
+    .done = evolve_done,
+    .ask = evolve_ask,
+    .tell = evolve_tell,
+    .drop = free,
+};

@@ -71,10 +71,11 @@ void hy_population_put(struct hy_population *p, uint32_t slot, const double *gen
     rank(p, slot);
 }
 
-bool hy_genes_equal(const struct hy_space *space, const double *a, const double *b)
+/* While the values are equal, so are the conditions that depend on them: what is inactive in one is so in the other. */
+bool hy_genes_equal(const struct hy_space *space, const double *a, const struct hy_value *values, const double *b)
 {
     for (size_t i = 0; i < space->count; i++)
-        if (a[i] != b[i] && hy_dim_at(&space->dims[i], a[i]).number != hy_dim_at(&space->dims[i], b[i]).number)
+        if (a[i] != b[i] && !isnan(values[i].number) && values[i].number != hy_dim_at(&space->dims[i], b[i]).number)
             return false;
     return true;
 }

@@ -44,8 +44,8 @@ static inline bool hy_population_empty(const struct hy_population *p, uint32_t s
 /* Replaces the slot by a copy of the genes. `cost` is not NAN. */
 void hy_population_put(struct hy_population *p, uint32_t slot, const double *genes, double cost);
 
-/* Whether two sets of genes map to the same values. */
-bool hy_genes_equal(const struct hy_space *space, const double *a, const double *b);
+/* Whether two sets of genes map to the same values, of which `values` are those of `a`. */
+bool hy_genes_equal(const struct hy_space *space, const double *a, const struct hy_value *values, const double *b);
 
 /* A Latin hypercube: one point in every n-th of every dimension, combined at random. */
 void hy_genes_spread(const struct hy_population *p, struct hy_rng *rng);

@@ -2,9 +2,7 @@
 /* Random: trial i depends only on the seed and on i. */
 #include <errno.h>
 
-#include "base/rng.h"
 #include "search/internal.h"
-#include "search/scale.h"
 
 static int random_init(struct hy_search *s, struct hy_err *err)
 {
@@ -19,11 +17,15 @@ static int random_ask(struct hy_search *s, uint64_t number, struct hy_value *val
     struct hy_rng rng;
 
     hy_rng_seed(&rng, s->settings.seed, number);
-    for (size_t i = 0; i < s->space.count; i++)
-        values[i] = hy_dim_at(&s->space.dims[i], hy_rng_double(&rng));
+    hy_search_draw(s, &rng, NULL, values);
     *ret_ticket = &hy_stateless_ticket;
     return 1;
 }
 
-const struct hy_search_ops hy_random_ops = {random_init, hy_stateless_done, random_ask, hy_stateless_tell,
-                                            hy_stateless_drop};
+const struct hy_search_ops hy_random_ops = {
+    .init = random_init,
+    .done = hy_stateless_done,
+    .ask = random_ask,
+    .tell = hy_stateless_tell,
+    .drop = hy_stateless_drop,
+};

@@ -4,38 +4,9 @@
 #include <math.h>
 #include <stdint.h>
 
-#define LN2 0.693147180559945309417232121458
-
-/* x > 0. The series of atanh; |t| <= 0.172, so that 12 terms reach the last bit. */
-static double portable_log2(double x)
-{
-    int exponent;
-    double m = frexp(x, &exponent), t, power, sum = 0;
-
-    if (m < 0.70710678118654752) {
-        m *= 2;
-        exponent--;
-    }
-    t = (m - 1) / (m + 1);
-    power = t;
-    for (int k = 1; k < 24; k += 2) {
-        sum += power / k;
-        power *= t * t;
-    }
-    return exponent + 2 * sum / LN2;
-}
-
-/* The series of exp around the nearest integer: |r| <= 0.347. */
-static double portable_exp2(double x)
-{
-    double whole = floor(x + 0.5), r = (x - whole) * LN2, term = 1, sum = 1;
-
-    for (int k = 1; k < 18; k++) {
-        term *= r / k;
-        sum += term;
-    }
-    return ldexp(sum, (int)whole);
-}
+#include "search/discrete.h"
+#include "search/expression.h"
+#include "search/portable_math.h"
 
 static double within(double value, double low, double high)
 {
@@ -50,7 +21,13 @@ static double between(double low, double high, double unit)
 
 static double between_logs(double low, double high, double unit)
 {
-    return portable_exp2(between(portable_log2(low), portable_log2(high), unit));
+    return hy_exp2(between(hy_log2(low), hy_log2(high), unit));
+}
+
+/* The part of [low, high] below `value`. */
+static double part_of(double low, double high, double value)
+{
+    return low < high ? within((value / 2 - low / 2) / (high / 2 - low / 2), 0, 1) : 0.5;
 }
 
 size_t hy_unit_part(double unit, size_t n)
@@ -60,24 +37,162 @@ size_t hy_unit_part(double unit, size_t n)
     return part < (double)n ? (size_t)part : n - 1;
 }
 
-static double int_at(const struct hy_dim *dim, double unit)
-{
-    int64_t low = (int64_t)dim->low, high = (int64_t)dim->high;
+/* ---- normal distributions ----------------------------------------------- */
 
-    if (dim->log) /* each integer covers half a step to either side */
+/*
+ * The part of the standard normal distribution that a dimension has. If most of it is
+ * above 0, its mirror image: the probabilities of a lower tail have small relative errors.
+ */
+struct normal_part {
+    bool is_mirrored;
+    double from, to; /* the probabilities of lower values */
+};
+
+/* The value in standard deviations from the mean. */
+static double standardized(const struct hy_dim *dim, double value)
+{
+    if (!isfinite(value))
+        return value;
+    if (dim->log)
+        value = value > 0 ? hy_ln(value) : -INFINITY;
+    return (value - dim->mean) / dim->deviation;
+}
+
+/* Each step is the part of the distribution within half a step to either side. */
+static struct normal_part part_of_normal(const struct hy_dim *dim)
+{
+    double low = standardized(dim, dim->low - dim->step / 2), high = standardized(dim, dim->high + dim->step / 2);
+
+    if (low + high > 0)
+        return (struct normal_part){true, hy_normal_cdf(-high), hy_normal_cdf(-low)};
+    return (struct normal_part){false, hy_normal_cdf(low), hy_normal_cdf(high)};
+}
+
+double hy_normal_share(const struct hy_dim *dim)
+{
+    struct normal_part part = part_of_normal(dim);
+
+    return part.to - part.from;
+}
+
+/* The value in standard deviations; finite for every unit: p is not closer to 0 and 1 than a random number is. */
+static double normal_at(const struct normal_part *part, double unit)
+{
+    double p = between(part->from, part->to, part->is_mirrored ? 1 - unit : unit), z;
+
+    p = within(p, part->to * 0x1p-53, 1 - 0x1p-53);
+    z = p > 0.5 ? -hy_normal_quantile(1 - p) : hy_normal_quantile(p);
+    return part->is_mirrored ? -z : z;
+}
+
+static double value_of_normal(const struct hy_dim *dim, double unit)
+{
+    struct normal_part part = part_of_normal(dim);
+    double value = part.from < part.to ? dim->mean + dim->deviation * normal_at(&part, unit) : dim->low;
+
+    if (dim->log)
+        value = hy_exp(value);
+    return dim->step > 0 ? hy_discrete_at(dim, hy_discrete_index(dim, (struct hy_value){value})).number : value;
+}
+
+static double unit_of_normal(const struct hy_dim *dim, double value)
+{
+    struct normal_part part = part_of_normal(dim);
+    double z = standardized(dim, value), unit;
+
+    unit = part_of(part.from, part.to, hy_normal_cdf(part.is_mirrored ? -z : z));
+    return part.is_mirrored ? 1 - unit : unit;
+}
+
+/* ---- dimensions --------------------------------------------------------- */
+
+/* Values that all have the same part of [0, 1]. */
+static bool is_even(const struct hy_dim *dim)
+{
+    return dim->kind == HY_DIM_CATEGORY || (!dim->log && !dim->normal && (dim->kind == HY_DIM_INT || dim->step > 0));
+}
+
+static double number_at(const struct hy_dim *dim, double unit)
+{
+    if (dim->normal)
+        return value_of_normal(dim, unit);
+    if (dim->kind == HY_DIM_INT) /* each integer covers half a step to either side */
         return round(between_logs(dim->low - 0.5, dim->high + 0.5, unit));
-    return (double)(low + (int64_t)hy_unit_part(unit, (size_t)(high - low) + 1));
+    return dim->log ? between_logs(dim->low, dim->high, unit) : between(dim->low, dim->high, unit);
 }
 
 struct hy_value hy_dim_at(const struct hy_dim *dim, double unit)
 {
-    double value;
+    if (is_even(dim))
+        return hy_discrete_at(dim, hy_unit_part(unit, hy_discrete_width(dim)));
+    return (struct hy_value){within(number_at(dim, unit), dim->low, dim->high)};
+}
 
-    if (dim->kind == HY_DIM_CATEGORY)
-        return (struct hy_value){(double)hy_unit_part(unit, dim->choice_count)};
+double hy_dim_unit(const struct hy_dim *dim, struct hy_value value)
+{
+    double v = value.number;
+
+    if (isnan(v))
+        return v;
+    if (is_even(dim))
+        return ((double)hy_discrete_index(dim, value) + 0.5) / (double)hy_discrete_width(dim);
+    if (dim->normal)
+        return unit_of_normal(dim, v);
+    if (!dim->log)
+        return part_of(dim->low, dim->high, v);
     if (dim->kind == HY_DIM_INT)
-        value = int_at(dim, unit);
-    else
-        value = dim->log ? between_logs(dim->low, dim->high, unit) : between(dim->low, dim->high, unit);
-    return (struct hy_value){within(value, dim->low, dim->high)};
+        return part_of(hy_log2(dim->low - 0.5), hy_log2(dim->high + 0.5), hy_log2(v));
+    return part_of(hy_log2(dim->low), hy_log2(dim->high), hy_log2(v));
+}
+
+/* ---- spaces ------------------------------------------------------------- */
+
+bool hy_space_has_rules(const struct hy_space *space)
+{
+    size_t i = 0;
+
+    while (i < space->count && !space->dims[i].active)
+        i++;
+    return i < space->count || space->constraint_count > 0;
+}
+
+bool hy_space_is_active(const struct hy_space *space, size_t i, const struct hy_value *values)
+{
+    const struct hy_expression *active = space->dims[i].active;
+
+    return !active || hy_expression_test(active, space, values) == HY_TRUE;
+}
+
+static struct hy_value value_at(const struct hy_space *space, size_t i, double unit, const struct hy_value *values)
+{
+    return hy_space_is_active(space, i, values) ? hy_dim_at(&space->dims[i], unit) : (struct hy_value){NAN};
+}
+
+void hy_space_values(const struct hy_space *space, const double *units, struct hy_value *ret)
+{
+    for (size_t i = 0; i < space->count; i++)
+        ret[i] = value_at(space, i, units[i], ret);
+}
+
+void hy_space_units(const struct hy_space *space, const struct hy_value *values, double *ret)
+{
+    for (size_t i = 0; i < space->count; i++)
+        ret[i] = hy_dim_unit(&space->dims[i], values[i]);
+}
+
+bool hy_space_draw(const struct hy_space *space, struct hy_rng *rng, size_t limit, double *ret_units,
+                   struct hy_value *ret)
+{
+    while (limit-- > 0) {
+        for (size_t i = 0; i < space->count; i++) {
+            double unit = hy_rng_double(rng);
+
+            if (ret_units)
+                ret_units[i] = unit;
+            ret[i] = value_at(space, i, unit, ret);
+        }
+        if (hy_space_allows(space, ret))
+            return true;
+    }
+    return false;
 }

@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The search space, and its syntax:
- *
- *     NAME=VALUE,VALUE,…         a list
- *     NAME=[JSON,JSON,…]         a list of any JSON values
- *     NAME=[log:]LOW..HIGH       a range; two integers make an integer dimension
- */
+/* The search space: its dimensions, conditions and constraints, and values. */
 #include "search/search.h"
 
 #include <ctype.h>
@@ -17,46 +11,20 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "search/json_choices.h"
+#include "search/discrete.h"
+#include "search/expression.h"
+#include "search/portable_math.h"
 #include "search/scale.h"
+#include "search/shown.h"
+#include "search/space.h"
 
-#define SHOWN_MAX 64 /* bytes of the user's text in a message */
+/* A random number is less than this many standard deviations from the mean (hy_normal_quantile(2^-53) is -8.2). */
+#define DEVIATIONS_MAX 9
+#define LOG_MAX 700 /* exp of it is a double */
+/* Steps that are smaller than this part of the numbers could be lost to rounding. */
+#define STEP_MIN 1e-10
 
-struct shown {
-    char text[SHOWN_MAX + 8];
-};
-
-/* The user's text for a message of one line: truncated, and control characters replaced. */
-static struct shown show_n(const char *text, size_t n)
-{
-    struct shown s;
-    size_t at = 0;
-
-    for (size_t i = 0, len; i < n; i += len) {
-        len = hy_utf8_len(text + i, n - i);
-        if (at + (len ? len : 1) > SHOWN_MAX) {
-            memcpy(s.text + at, "...", 3);
-            at += 3;
-            break;
-        }
-        if (len == 0 || (len == 1 && iscntrl((unsigned char)text[i]))) {
-            s.text[at++] = '?';
-            len = 1;
-        } else {
-            memcpy(s.text + at, text + i, len);
-            at += len;
-        }
-    }
-    s.text[at] = '\0';
-    return s;
-}
-
-static struct shown show(const char *text)
-{
-    return show_n(text, strlen(text));
-}
-
-static int no_memory(struct hy_err *err)
+int hy_space_no_memory(struct hy_err *err)
 {
     return hy_err_set(err, -ENOMEM, "out of memory for the search space");
 }
@@ -75,13 +43,18 @@ static void dim_done(struct hy_dim *dim)
     free(dim->name);
     free_texts(dim->choices, dim->choice_count);
     free_texts(dim->json, dim->choice_count);
+    free(dim->condition);
+    hy_expression_free(dim->active);
 }
 
 void hy_space_done(struct hy_space *s)
 {
     for (size_t i = 0; i < s->count; i++)
         dim_done(&s->dims[i]);
+    for (size_t i = 0; i < s->constraint_count; i++)
+        hy_expression_free(s->constraints[i]);
     free(s->dims);
+    free(s->constraints);
     *s = (struct hy_space){0};
 }
 
@@ -98,24 +71,77 @@ static int check_name(const struct hy_space *s, const char *name, struct hy_err 
             return hy_err_set(err, -EINVAL,
                               "the name '%s' cannot be used: '=', braces, control characters and "
                               "bytes that are not UTF-8 are not allowed in names",
-                              show(name).text);
+                              hy_show(name).text);
     }
     for (size_t i = 0; i < s->count; i++)
         if (strcmp(s->dims[i].name, name) == 0)
-            return hy_err_set(err, -EINVAL, "'%s' is given twice; give each name once", show(name).text);
+            return hy_err_set(err, -EINVAL, "'%s' is given twice; give each name once", hy_show(name).text);
     return 0;
 }
 
-static int check_range(const struct hy_dim *dim, struct hy_err *err)
+static int check_steps(const struct hy_dim *dim, struct hy_err *err)
 {
-    struct shown name = show(dim->name);
+    struct hy_shown name = hy_show(dim->name);
+
+    if (!(dim->step > 0))
+        return hy_err_set(err, -EINVAL, "the step of '%s' must be above 0", name.text);
+    if (dim->log)
+        return hy_err_set(err, -EINVAL, "'%s' has a log scale, which has no steps; leave out the step or the log scale",
+                          name.text);
+    if (!isfinite(dim->low) || !isfinite(dim->high))
+        return hy_err_set(err, -EINVAL, "the steps of '%s' need two bounds, as in %s=normal(10, 3) in 1..20 step 1",
+                          name.text, name.text);
+    if (dim->step / 2 > fabs(dim->high / 2 - dim->low / 2))
+        return hy_err_set(err, -EINVAL, "the step of '%s' is larger than its range", name.text);
+    if (dim->kind == HY_DIM_INT && dim->step != floor(dim->step))
+        return hy_err_set(err, -EINVAL, "the step of '%s' must be an integer, as its bounds are", name.text);
+    if (dim->kind == HY_DIM_FLOAT && dim->step < STEP_MIN * fmax(fabs(dim->low), fabs(dim->high)))
+        return hy_err_set(err, -EINVAL, "the step of '%s' is too small; leave it out", name.text);
+    return 0;
+}
+
+static int check_normal(const struct hy_dim *dim, struct hy_err *err)
+{
+    double far = fabs(dim->mean) + DEVIATIONS_MAX * dim->deviation;
+    struct hy_dim sorted = {.log = dim->log,
+                            .low = fmin(dim->low, dim->high),
+                            .high = fmax(dim->low, dim->high),
+                            .step = dim->step,
+                            .mean = dim->mean,
+                            .deviation = dim->deviation};
+    struct hy_shown name = hy_show(dim->name);
+
+    if (!isfinite(dim->mean) || !isfinite(dim->deviation) || dim->deviation <= 0)
+        return hy_err_set(err, -EINVAL,
+                          "the distribution of '%s' needs a finite mean, and a standard deviation above 0", name.text);
+    if (dim->log ? far > LOG_MAX : !isfinite(far))
+        return hy_err_set(err, -EINVAL, "the values of '%s' would be too large%s", name.text,
+                          dim->log ? ": mean and deviation are those of the natural logarithm" : "");
+    if (isnan(dim->low) || isnan(dim->high) || (dim->log && (dim->low < 0 || dim->high < 0)))
+        return hy_err_set(err, -EINVAL, "the bounds of '%s' must be %s", name.text,
+                          dim->log ? "above 0, as its values are" : "numbers");
+    if (dim->kind == HY_DIM_INT && !(dim->step > 0))
+        return hy_err_set(err, -EINVAL, "'%s' needs a step to be a normally distributed integer", name.text);
+    if ((dim->low != dim->high || !isfinite(dim->low)) && !(hy_normal_share(&sorted) > 0))
+        return hy_err_set(err, -EINVAL, "the bounds of '%s' are too far from its mean", name.text);
+    return 0;
+}
+
+static int check_bounds(const struct hy_dim *dim, struct hy_err *err)
+{
+    struct hy_shown name = hy_show(dim->name);
 
     if (!isfinite(dim->low) || !isfinite(dim->high))
         return hy_err_set(err, -EINVAL, "the bounds of '%s' must be finite numbers", name.text);
     if (dim->log && (dim->low <= 0 || dim->high <= 0))
         return hy_err_set(err, -EINVAL, "the bounds of '%s' must be above 0 for a log scale", name.text);
-    if (dim->kind != HY_DIM_INT)
-        return 0;
+    return 0;
+}
+
+static int check_integers(const struct hy_dim *dim, struct hy_err *err)
+{
+    struct hy_shown name = hy_show(dim->name);
+
     if (dim->low != floor(dim->low) || dim->high != floor(dim->high))
         return hy_err_set(err, -EINVAL, "the bounds of '%s' must be integers", name.text);
     if (fabs(dim->low) > HY_INT_LIMIT || fabs(dim->high) > HY_INT_LIMIT)
@@ -124,6 +150,15 @@ static int check_range(const struct hy_dim *dim, struct hy_err *err)
                           "them with a decimal point",
                           name.text);
     return 0;
+}
+
+static int check_range(const struct hy_dim *dim, struct hy_err *err)
+{
+    int rc = dim->normal ? check_normal(dim, err) : check_bounds(dim, err);
+
+    if (rc == 0 && dim->step != 0)
+        rc = check_steps(dim, err);
+    return rc == 0 && dim->kind == HY_DIM_INT ? check_integers(dim, err) : rc;
 }
 
 static int check_dim(const struct hy_space *s, const struct hy_dim *dim, struct hy_err *err)
@@ -138,10 +173,10 @@ static int check_dim(const struct hy_space *s, const struct hy_dim *dim, struct 
         return check_range(dim, err);
     case HY_DIM_CATEGORY:
         if (dim->choice_count == 0)
-            return hy_err_set(err, -EINVAL, "'%s' has no values; give at least one", show(dim->name).text);
+            return hy_err_set(err, -EINVAL, "'%s' has no values; give at least one", hy_show(dim->name).text);
         return 0;
     }
-    return hy_err_set(err, -EINVAL, "'%s' has an invalid kind", show(dim->name).text);
+    return hy_err_set(err, -EINVAL, "'%s' has an invalid kind", hy_show(dim->name).text);
 }
 
 /* NULL when out of memory. */
@@ -159,22 +194,56 @@ static char **copy_texts(char *const *texts, size_t count)
     return copy;
 }
 
+static void copy_range(struct hy_dim *to, const struct hy_dim *from)
+{
+    to->log = from->log;
+    to->normal = from->normal;
+    to->low = fmin(from->low, from->high);
+    to->high = fmax(from->low, from->high);
+    to->step = from->step;
+    to->mean = from->mean;
+    to->deviation = from->deviation;
+    if (to->step > 0)
+        to->high = hy_discrete_last(to);
+}
+
 static int copy_dim(struct hy_dim *to, const struct hy_dim *from)
 {
     *to = (struct hy_dim){.kind = from->kind};
     to->name = hy_strdup(from->name);
-    if (!to->name)
+    to->condition = from->condition ? hy_strdup(from->condition) : NULL;
+    if (!to->name || (from->condition && !to->condition))
         return -ENOMEM;
     if (from->kind != HY_DIM_CATEGORY) {
-        to->log = from->log;
-        to->low = fmin(from->low, from->high);
-        to->high = fmax(from->low, from->high);
+        copy_range(to, from);
         return 0;
     }
     to->choice_count = from->choice_count;
     to->choices = copy_texts(from->choices, from->choice_count);
     to->json = from->json ? copy_texts(from->json, from->choice_count) : NULL;
     return to->choices && (to->json || !from->json) ? 0 : -ENOMEM;
+}
+
+/* -ENOENT and -EDOM tell why an expression is invalid; here it just is. */
+static int expression_error(int rc, struct hy_err *err, const char *what)
+{
+    if (rc == -ENOMEM)
+        return hy_space_no_memory(err);
+    hy_err_wrap(err, "%s", what);
+    if (err)
+        err->code = -EINVAL;
+    return -EINVAL;
+}
+
+static int parse_condition(const struct hy_space *s, struct hy_dim *dim, struct hy_err *err)
+{
+    int rc = dim->condition ? hy_expression_new(s, dim->condition, &dim->active, err) : 0;
+    char what[HY_SHOWN_MAX + 40];
+
+    if (rc == 0)
+        return 0;
+    snprintf(what, sizeof what, "the condition of '%s'", hy_show(dim->name).text);
+    return expression_error(rc, err, what);
 }
 
 int hy_space_add_dim(struct hy_space *s, const struct hy_dim *dim, struct hy_err *err)
@@ -184,193 +253,54 @@ int hy_space_add_dim(struct hy_space *s, const struct hy_dim *dim, struct hy_err
 
     if (rc < 0)
         return rc;
-    if (copy_dim(&copy, dim) < 0 || hy_array_grow(s->dims, s->count) < 0) {
-        dim_done(&copy);
-        return no_memory(err);
-    }
-    s->dims[s->count++] = copy;
-    return 0;
-}
-
-/* ---- the syntax --------------------------------------------------------- */
-
-static bool is_integer(const char *text)
-{
-    if (*text == '-' || *text == '+')
-        text++;
-    return *text && text[strspn(text, "0123456789")] == '\0';
-}
-
-static int parse_bound(const char *name, const char *text, double *ret, struct hy_err *err)
-{
-    int rc = hy_parse_double(text, ret);
-
-    if (*text == '\0')
-        return hy_err_set(err, -EINVAL, "a bound of '%s' is missing; write %s=LOW..HIGH", show(name).text,
-                          show(name).text);
-    if (rc == -ERANGE)
-        return hy_err_set(err, -EINVAL, "the bound '%s' of '%s' is too large", show(text).text, show(name).text);
-    if (rc < 0 || !isfinite(*ret))
-        return hy_err_set(err, -EINVAL, "'%s' is not a finite number; '%s' needs LOW..HIGH, or values with commas",
-                          show(text).text, show(name).text);
-    return 0;
-}
-
-/* `range` is LOW..HIGH and is modified. */
-static int add_range(struct hy_space *s, char *name, char *range, bool log, struct hy_err *err)
-{
-    struct hy_dim dim = {.name = name, .log = log};
-    char *dots = strstr(range, ".."), *high;
-    int rc;
-
-    if (!dots)
-        return hy_err_set(err, -EINVAL, "'%s' needs two bounds after log:, as in %s=log:1e-5..1e-1", show(name).text,
-                          show(name).text);
-    high = dots + 2;
-    *dots = '\0';
-    rc = parse_bound(name, range, &dim.low, err);
-    if (rc < 0)
-        return rc;
-    rc = parse_bound(name, high, &dim.high, err);
-    if (rc < 0)
-        return rc;
-    dim.kind = is_integer(range) && is_integer(high) ? HY_DIM_INT : HY_DIM_FLOAT;
-    return hy_space_add_dim(s, &dim, err);
-}
-
-/* `list` is VALUE,VALUE,… and is modified. */
-static int add_list(struct hy_space *s, char *name, char *list, struct hy_err *err)
-{
-    struct hy_dim dim = {.name = name, .kind = HY_DIM_CATEGORY};
-    hy_cleanup_free char **choices = NULL;
-    size_t count = 1;
-
-    if (*list == '\0')
-        return hy_err_set(err, -EINVAL, "'%s' has no values; give at least one: %s=VALUE,VALUE", show(name).text,
-                          show(name).text);
-    for (const char *p = list; (p = strchr(p, ',')); p++)
-        count++;
-    choices = hy_calloc(count, sizeof *choices);
-    if (!choices)
-        return no_memory(err);
-    for (size_t i = 0; i < count; i++) {
-        choices[i] = strsep(&list, ",");
-        if (choices[i][0] == '\0')
-            return hy_err_set(err, -EINVAL, "a value of '%s' is empty; check for an extra comma", show(name).text);
-    }
-    dim.choices = choices;
-    dim.choice_count = count;
-    return hy_space_add_dim(s, &dim, err);
-}
-
-static bool is_json(const char *text)
-{
-    return text[0] == '[' && text[strlen(text) - 1] == ']';
-}
-
-static int bad_json(const char *name, const char *list, const struct hy_choices *c, struct hy_err *err)
-{
-    size_t at = (size_t)(c->at - list) + 1;
-
-    if (*c->at == '\0')
-        return hy_err_set(err, -EINVAL, "'%s' is not a valid JSON list: at its end %s", show(name).text, c->fault);
-    return hy_err_set(err, -EINVAL, "'%s' is not a valid JSON list: at byte %zu, before '%s', %s", show(name).text, at,
-                      show(c->at).text, c->fault);
-}
-
-static int add_json(struct hy_space *s, char *name, const char *list, struct hy_err *err)
-{
-    struct hy_dim dim = {.name = name, .kind = HY_DIM_CATEGORY};
-    struct hy_choices c = {0};
-    int rc = hy_choices_parse(&c, list);
-
-    dim.choices = c.texts;
-    dim.json = c.json;
-    dim.choice_count = c.count;
+    rc = copy_dim(&copy, dim) < 0 || hy_array_grow(s->dims, s->count) < 0 ? hy_space_no_memory(err) : 0;
     if (rc == 0)
-        rc = hy_space_add_dim(s, &dim, err);
+        rc = parse_condition(s, &copy, err);
+    if (rc < 0)
+        dim_done(&copy);
     else
-        rc = rc == -EINVAL ? bad_json(name, list, &c, err) : no_memory(err);
-    hy_choices_done(&c);
+        s->dims[s->count++] = copy;
     return rc;
 }
 
-/* Splits a copy of the text into *ret_name and what follows the '='. */
-static int split(const char *text, char **ret_name, char **ret_rest, struct hy_err *err)
+void hy_space_remove_last(struct hy_space *s)
 {
-    const char *equals = strchr(text, '=');
-    char *name;
+    dim_done(&s->dims[--s->count]);
+}
 
-    if (!equals)
-        return hy_err_set(err, -EINVAL, "'%s' has no values; write NAME=VALUE,VALUE or NAME=LOW..HIGH",
-                          show(text).text);
-    name = hy_strdup(text);
-    if (!name)
-        return no_memory(err);
-    name[equals - text] = '\0';
-    *ret_name = name;
-    *ret_rest = name + (equals - text) + 1;
+/* ---- constraints -------------------------------------------------------- */
+
+int hy_space_add_constraint(struct hy_space *s, const char *text, struct hy_err *err)
+{
+    int rc;
+
+    if (hy_array_grow(s->constraints, s->constraint_count) < 0)
+        return hy_space_no_memory(err);
+    rc = hy_expression_new(s, text, &s->constraints[s->constraint_count], err);
+    if (rc < 0)
+        return expression_error(rc, err, "a constraint");
+    s->constraint_count++;
     return 0;
 }
 
-int hy_space_add(struct hy_space *s, const char *text, struct hy_err *err)
+bool hy_space_allows(const struct hy_space *s, const struct hy_value *values)
 {
-    hy_cleanup_free char *name = NULL;
-    char *rest = NULL;
-    int rc = split(text, &name, &rest, err);
-
-    if (rc < 0)
-        return rc;
-    if (is_json(rest))
-        return add_json(s, name, rest, err);
-    if (strncmp(rest, "log:", 4) == 0)
-        return add_range(s, name, rest + 4, true, err);
-    if (strstr(rest, "..") && !strchr(rest, ','))
-        return add_range(s, name, rest, false, err);
-    return add_list(s, name, rest, err);
+    for (size_t i = 0; i < s->constraint_count; i++)
+        if (hy_expression_test(s->constraints[i], s, values) == HY_FALSE)
+            return false;
+    return true;
 }
 
-static bool is_integer_range(const char *text)
+/* Expressions are parsed again: they are short, and what was valid for the same dimensions is valid again. */
+int hy_space_copy(struct hy_space *to, const struct hy_space *from, struct hy_err *err)
 {
-    const char *dots = strstr(text, "..");
+    int rc = 0;
 
-    if (text[0] == '-' || text[0] == '+')
-        text++;
-    return dots > text && strspn(text, "0123456789") == (size_t)(dots - text) && is_integer(dots + 2);
-}
-
-/* Two numbers with ".." between them are a range, not a text. */
-static bool is_number_range(char *text)
-{
-    char *dots = strstr(text, "..");
-    bool numbers;
-    double ignored;
-
-    if (!dots)
-        return false;
-    *dots = '\0';
-    numbers = hy_parse_double(text, &ignored) != -EINVAL && hy_parse_double(dots + 2, &ignored) != -EINVAL;
-    *dots = '.';
-    return numbers;
-}
-
-int hy_space_add_grid(struct hy_space *s, const char *text, struct hy_err *err)
-{
-    hy_cleanup_free char *name = NULL;
-    char *rest = NULL;
-    int rc = split(text, &name, &rest, err);
-
-    if (rc < 0)
-        return rc;
-    if (is_json(rest))
-        return add_json(s, name, rest, err);
-    if (is_integer_range(rest))
-        return add_range(s, name, rest, false, err);
-    if (is_number_range(strncmp(rest, "log:", 4) == 0 ? rest + 4 : rest))
-        return hy_err_set(err, -EINVAL,
-                          "'%s' is a range; a grid takes values (%s=0.1,0.01) or a range of integers (%s=1..4)",
-                          show(name).text, show(name).text, show(name).text);
-    return add_list(s, name, rest, err);
+    for (size_t i = 0; i < from->count && rc == 0; i++)
+        rc = hy_space_add_dim(to, &from->dims[i], err);
+    for (size_t i = 0; i < from->constraint_count && rc == 0; i++)
+        rc = hy_space_add_constraint(to, hy_expression_text(from->constraints[i]), err);
+    return rc;
 }
 
 /* ---- values ------------------------------------------------------------- */
@@ -384,6 +314,10 @@ const char *hy_value_text(const struct hy_dim *dim, struct hy_value v, char *out
 {
     const char *choice;
 
+    if (isnan(v.number)) {
+        snprintf(out, size, "%s", "");
+        return out;
+    }
     switch (dim->kind) {
     case HY_DIM_FLOAT:
         return hy_format_double(v.number, out, size);
@@ -400,5 +334,5 @@ const char *hy_value_text(const struct hy_dim *dim, struct hy_value v, char *out
 
 const char *hy_value_json(const struct hy_dim *dim, struct hy_value v)
 {
-    return dim->json ? choice_of(dim, dim->json, v) : NULL;
+    return dim->json && !isnan(v.number) ? choice_of(dim, dim->json, v) : NULL;
 }

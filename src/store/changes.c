@@ -22,6 +22,7 @@ enum change_kind {
     CHANGE_ATTEMPT_END,
     CHANGE_USAGE_SET,
     CHANGE_METRIC_ADD,
+    CHANGE_DECISION_ADD,
     CHANGE_NOTE_ADD,
 };
 
@@ -37,6 +38,7 @@ struct hy_change {
         struct hy_attempt_row attempt;
         struct hy_usage_row usage;
         struct hy_metric_row metric;
+        struct hy_decision_row decision;
         struct hy_note_row note;
     };
     char texts[]; /* and blobs */
@@ -175,6 +177,13 @@ int hy_changes_metric_add(struct hy_changes *c, const struct hy_metric_row *row)
     return record(c, &x, texts, HY_COUNT(texts));
 }
 
+int hy_changes_decision_add(struct hy_changes *c, const struct hy_decision_row *row)
+{
+    struct hy_change x = {.kind = CHANGE_DECISION_ADD, .decision = *row};
+
+    return record(c, &x, NULL, 0);
+}
+
 int hy_changes_note_add(struct hy_changes *c, const struct hy_note_row *row)
 {
     struct hy_change x = {.kind = CHANGE_NOTE_ADD, .note = *row};
@@ -215,6 +224,8 @@ static int apply(struct hy_store *s, int64_t run, const struct hy_change *x, str
         return hy_store_usage_set(s, run, &x->usage, err);
     case CHANGE_METRIC_ADD:
         return hy_store_metric_add(s, run, &x->metric, err);
+    case CHANGE_DECISION_ADD:
+        return hy_store_decision_add(s, run, &x->decision, err);
     case CHANGE_NOTE_ADD:
         return hy_store_note_add(s, run, &x->note, err);
     }

@@ -7,8 +7,8 @@ int hy_store_metric_add(struct hy_store *s, int64_t run, const struct hy_metric_
     /* The values of a trial are adjacent, numbered in order of arrival. */
     int rc = hy_query_change(
         &q, s, HY_SQL_METRIC_ADD,
-        "INSERT INTO metrics(run, trial, seq, attempt, step, name, value, time) VALUES (?1, ?2,"
-        " (SELECT coalesce(max(seq), 0) + 1 FROM metrics WHERE run = ?1 AND trial = ?2), ?3, ?4, ?5, ?6, ?7)",
+        "INSERT INTO metrics(run, trial, seq, attempt, step, name, value, time, run_seq) VALUES (?1, ?2,"
+        " (SELECT coalesce(max(seq), 0) + 1 FROM metrics WHERE run = ?1 AND trial = ?2), ?3, ?4, ?5, ?6, ?7, ?8)",
         err);
 
     if (rc < 0)
@@ -20,6 +20,7 @@ int hy_store_metric_add(struct hy_store *s, int64_t run, const struct hy_metric_
     hy_query_text(&q, m->name ? m->name : "");
     hy_query_double(&q, true, m->value);
     hy_query_i64(&q, m->time);
+    hy_query_i64(&q, m->run_seq);
     return hy_query_run(&q, err);
 }
 

@@ -26,13 +26,14 @@ int hy_run_count_change(struct hy_store *s, int64_t run, int was, int is, struct
     hy_cleanup_query struct hy_query q;
     int rc = hy_query_change(&q, s, HY_SQL_TALLY,
                              "UPDATE tallies SET running = running + ?2, done = done + ?3,"
-                             " failed = failed + ?4, stopped = stopped + ?5 WHERE run = ?1",
+                             " failed = failed + ?4, stopped = stopped + ?5, pruned = pruned + ?6,"
+                             " paused = paused + ?7 WHERE run = ?1",
                              err);
 
     if (rc < 0)
         return rc;
     hy_query_i64(&q, run);
-    for (int state = HY_TRIAL_RUNNING; state <= HY_TRIAL_STOPPED; state++)
+    for (int state = HY_TRIAL_RUNNING; state <= HY_TRIAL_STATE_LAST; state++)
         hy_query_i64(&q, (is == state) - (was == state));
     rc = hy_query_run(&q, err);
     return rc == 0 && sqlite3_changes(s->db) == 0 ? no_run(run, err) : rc;
@@ -41,7 +42,7 @@ int hy_run_count_change(struct hy_store *s, int64_t run, int was, int is, struct
 static int add_tally(struct hy_store *s, int64_t run, struct hy_err *err)
 {
     hy_cleanup_query struct hy_query q;
-    int rc = hy_query_change(&q, s, HY_SQL_ONCE, "INSERT INTO tallies VALUES (?, 0, 0, 0, 0)", err);
+    int rc = hy_query_change(&q, s, HY_SQL_ONCE, "INSERT INTO tallies VALUES (?, 0, 0, 0, 0, 0, 0)", err);
 
     if (rc < 0)
         return rc;
@@ -114,10 +115,12 @@ int hy_store_run_state(struct hy_store *s, int64_t run, enum hy_run_state state,
 int hy_store_run_remove(struct hy_store *s, int64_t run, struct hy_err *err)
 {
     static const char *const removals[] = {
-        "DELETE FROM labels WHERE run = ?",  "DELETE FROM notes WHERE run = ?",    "DELETE FROM metrics WHERE run = ?",
-        "DELETE FROM usage WHERE run = ?",   "DELETE FROM attempts WHERE run = ?", "DELETE FROM trials WHERE run = ?",
-        "DELETE FROM tallies WHERE run = ?", "DELETE FROM runs WHERE id = ?", /* last: its change count says whether the
-                                                                                 run existed */
+        "DELETE FROM labels WHERE run = ?",    "DELETE FROM notes WHERE run = ?",
+        "DELETE FROM decisions WHERE run = ?", "DELETE FROM metrics WHERE run = ?",
+        "DELETE FROM usage WHERE run = ?",     "DELETE FROM attempts WHERE run = ?",
+        "DELETE FROM trials WHERE run = ?",    "DELETE FROM tallies WHERE run = ?",
+        "DELETE FROM runs WHERE id = ?", /* last: its change count says whether the
+                                            run existed */
     };
 
     for (size_t i = 0; i < sizeof removals / sizeof *removals; i++) {
@@ -216,7 +219,8 @@ int hy_store_run_find(struct hy_store *s, const char *text, int64_t *ret_id, str
 #define RUN_SELECT(spec)                                                                                               \
     "SELECT r.id, r.name, r.app_id, r.app_run, r.logdir, r.command, r.metric, r.maximize, r.seed,"                     \
     " r.versions, r.git, r.state, r.message, r.created, r.ended, r.total, " spec ","                                   \
-    " y.running, y.done, y.failed, y.stopped, b.number, b.value, r.ranks, r.kind, r.engine, l.tags, l.note"            \
+    " y.running, y.done, y.failed, y.stopped, b.number, b.value, r.ranks, r.kind, r.engine, l.tags, l.note,"           \
+    " y.pruned, y.paused"                                                                                              \
     " FROM runs r LEFT JOIN labels l ON l.run = r.id AND l.trial = 0 LEFT JOIN tallies y ON y.run = r.id"              \
     " LEFT JOIN trials b ON b.run = r.id AND b.number ="                                                               \
     " (SELECT number FROM trials INDEXED BY trials_score WHERE run = r.id AND score IS NOT NULL"                       \
@@ -254,6 +258,8 @@ static void read_run(struct hy_query *q, struct hy_run_row *r, struct hy_run_cou
         .done = hy_column_i64(q, 18),
         .failed = hy_column_i64(q, 19),
         .stopped = hy_column_i64(q, 20),
+        .pruned = hy_column_i64(q, 28),
+        .paused = hy_column_i64(q, 29),
         .best_trial = hy_column_i64(q, 21),
         .best_value = hy_column_double(q, 22),
     };

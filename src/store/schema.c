@@ -102,6 +102,32 @@ static const char *const steps[] = {
      "CREATE TABLE usage("
      "  run INTEGER NOT NULL, trial INTEGER NOT NULL, attempt INTEGER NOT NULL, points BLOB NOT NULL,"
      "  PRIMARY KEY (run, trial, attempt)) STRICT;"),
+
+    /* 9 -> 10: trials that were stopped early or are paused (states 5 and 6). Only a new table can have another CHECK.
+     * For early stopping: the decisions, and the place of a report in the order of asks and ends. 0: not used. */
+    ("CREATE TABLE new_trials("
+     "  run INTEGER NOT NULL, number INTEGER NOT NULL, params TEXT, dir TEXT,"
+     "  state INTEGER NOT NULL CHECK (state BETWEEN 1 AND 6), value ANY, message TEXT,"
+     "  attempts INTEGER NOT NULL, started INTEGER NOT NULL, ended INTEGER NOT NULL,"
+     "  asked_seq INTEGER NOT NULL, told_seq INTEGER NOT NULL, score REAL, ended_seq INTEGER,"
+     "  PRIMARY KEY (run, number)) STRICT, WITHOUT ROWID;"
+     "INSERT INTO new_trials(run, number, params, dir, state, value, message, attempts, started, ended, asked_seq,"
+     "  told_seq, score, ended_seq)"
+     "  SELECT run, number, params, dir, state, value, message, attempts, started, ended, asked_seq,"
+     "  told_seq, score, ended_seq FROM trials;"
+     "DROP TABLE trials;"
+     "ALTER TABLE new_trials RENAME TO trials;"
+     "CREATE UNIQUE INDEX trials_dir ON trials(run, dir);"
+     "CREATE INDEX trials_score ON trials(run, score, number) WHERE score IS NOT NULL;"
+     "CREATE INDEX trials_ended ON trials(run, ended_seq) WHERE ended_seq IS NOT NULL;"
+     "CREATE INDEX trials_paused ON trials(run, number) WHERE state = 6;"
+     "ALTER TABLE tallies ADD COLUMN pruned INTEGER NOT NULL DEFAULT 0;"
+     "ALTER TABLE tallies ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;"
+     "ALTER TABLE metrics ADD COLUMN run_seq INTEGER NOT NULL DEFAULT 0;"
+     "CREATE TABLE decisions("
+     "  run INTEGER NOT NULL, seq INTEGER NOT NULL, trial INTEGER NOT NULL, decision INTEGER NOT NULL,"
+     "  time INTEGER NOT NULL,"
+     "  PRIMARY KEY (run, seq)) STRICT, WITHOUT ROWID;"),
 };
 
 int hy_schema_latest(void)

@@ -45,8 +45,10 @@ static const struct {
      " peak_memory, detail, charge, queued, held, begun, gpus) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
     {"SELECT run, trial, attempt, points FROM usage WHERE run = ?",
      "INSERT INTO usage(run, trial, attempt, points) VALUES (?,?,?,?)"},
-    {"SELECT run, trial, seq, attempt, step, name, value, time FROM metrics WHERE run = ?",
-     "INSERT INTO metrics(run, trial, seq, attempt, step, name, value, time) VALUES (?,?,?,?,?,?,?,?)"},
+    {"SELECT run, trial, seq, attempt, step, name, value, time, run_seq FROM metrics WHERE run = ?",
+     "INSERT INTO metrics(run, trial, seq, attempt, step, name, value, time, run_seq) VALUES (?,?,?,?,?,?,?,?,?)"},
+    {"SELECT run, seq, trial, decision, time FROM decisions WHERE run = ?",
+     "INSERT INTO decisions(run, seq, trial, decision, time) VALUES (?,?,?,?,?)"},
     {"SELECT run, seq, time, text FROM notes WHERE run = ?",
      "INSERT INTO notes(run, seq, time, text) VALUES (?,?,?,?)"},
     {"SELECT run, trial, tags, note FROM labels WHERE run = ?",
@@ -56,7 +58,8 @@ static const struct {
 /* Computed from the rows, since a snapshot's own counts are not trusted. */
 static const char *const derived[] = {
     "INSERT INTO tallies SELECT ?1, count(*) FILTER (WHERE state = 1), count(*) FILTER (WHERE state = 2),"
-    " count(*) FILTER (WHERE state = 3), count(*) FILTER (WHERE state = 4) FROM trials WHERE run = ?1",
+    " count(*) FILTER (WHERE state = 3), count(*) FILTER (WHERE state = 4), count(*) FILTER (WHERE state = 5),"
+    " count(*) FILTER (WHERE state = 6) FROM trials WHERE run = ?1",
     "UPDATE trials SET score = CASE WHEN state = 2 AND typeof(value) = 'real' THEN"
     " CASE (SELECT maximize FROM runs WHERE id = ?1) WHEN 0 THEN value ELSE -value END END WHERE run = ?1",
 };
@@ -320,8 +323,8 @@ static int check(const struct end *from, struct hy_err *err)
     int rc = hy_sqlite_scalar(from->db,
                               "SELECT count(*) FILTER (WHERE type = 'table' AND name IN "
                               "('runs','trials','attempts','usage','metrics','notes',"
-                              "'labels')"
-                              " AND sql NOT LIKE 'create virtual%') = 7"
+                              "'labels','decisions')"
+                              " AND sql NOT LIKE 'create virtual%') = 8"
                               " AND count(*) FILTER (WHERE type IN ('view','trigger')) = 0 FROM sqlite_schema",
                               &good, from->path, err);
 

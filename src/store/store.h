@@ -92,7 +92,19 @@ int hy_project_each(hy_project_cb cb, void *arg, struct hy_err *err);
 /* ---- runs --------------------------------------------------------------- */
 
 enum hy_run_state { HY_RUN_RUNNING = 1, HY_RUN_DONE, HY_RUN_STOPPED, HY_RUN_FAILED };
-enum hy_trial_state { HY_TRIAL_RUNNING = 1, HY_TRIAL_DONE, HY_TRIAL_FAILED, HY_TRIAL_STOPPED };
+enum hy_trial_state {
+    HY_TRIAL_RUNNING = 1,
+    HY_TRIAL_DONE,
+    HY_TRIAL_FAILED,
+    HY_TRIAL_STOPPED,
+    HY_TRIAL_PRUNED, /* stopped early; its value is the last one that it reported */
+    HY_TRIAL_PAUSED, /* waits for its promotion or its end, without a slot; it has not ended */
+};
+#define HY_TRIAL_STATE_LAST HY_TRIAL_PAUSED
+static inline bool hy_trial_is_over(enum hy_trial_state s)
+{
+    return s != HY_TRIAL_RUNNING && s != HY_TRIAL_PAUSED;
+}
 enum hy_attempt_state {
     HY_ATTEMPT_RUNNING = 1,
     HY_ATTEMPT_DONE,
@@ -145,7 +157,7 @@ struct hy_run_row {
  * trials. The best is among the done trials with a value other than NaN; the first
  * of equal ones. */
 struct hy_run_counts {
-    int64_t running, done, failed, stopped;
+    int64_t running, done, failed, stopped, pruned, paused;
     int64_t best_trial; /* number; 0: none yet */
     double best_value;
 };
@@ -217,8 +229,8 @@ struct hy_trial_page {
 int hy_store_trial_page(struct hy_store *s, int64_t run, const struct hy_trial_page *page, hy_trial_cb cb, void *arg,
                         int64_t *ret_count, struct hy_err *err);
 
-/* In one snapshot: the trials that have ended with a seq above `after`, in that order, then those that are running. The
- * cost depends on their number, as long as the running trials are among the newest. */
+/* In one snapshot: the trials that have ended with a seq above `after`, in that order, then those that are running,
+ * then those that are paused. The cost depends on their number, as long as the running trials are among the newest. */
 int hy_store_changed_each(struct hy_store *s, int64_t run, int64_t after, hy_trial_cb cb, void *arg,
                           struct hy_err *err);
 
@@ -300,6 +312,7 @@ struct hy_metric_row {
     const char *name;
     double value;
     int64_t time;
+    int64_t run_seq; /* of the counter of asked_seq, for hy_store_stop_replay; 0: early stopping does not use it */
 };
 /* Does not check that the trial exists. */
 int hy_store_metric_add(struct hy_store *s, int64_t run, const struct hy_metric_row *m, struct hy_err *err);
@@ -313,6 +326,35 @@ int hy_store_metric_names(struct hy_store *s, int64_t run, int64_t trial, hy_nam
 /* In order of arrival; trial 0: of all trials. */
 int hy_store_metric_each(struct hy_store *s, int64_t run, int64_t trial, hy_metric_cb cb, void *arg,
                          struct hy_err *err);
+
+/* ---- early stopping ------------------------------------------------------ */
+
+struct hy_decision_row {
+    int64_t seq; /* of the counter of asked_seq */
+    int64_t trial;
+    int decision; /* enum hy_decision (search/stop.h); numbers must not change */
+    int64_t time;
+};
+int hy_store_decision_add(struct hy_store *s, int64_t run, const struct hy_decision_row *row, struct hy_err *err);
+
+/* What a stopper was given, in its order. */
+enum hy_stop_event_kind {
+    HY_STOP_EVENT_ASK,      /* the trial was created */
+    HY_STOP_EVENT_REPORT,   /* of the run's metric */
+    HY_STOP_EVENT_DECISION, /* `decision` */
+    HY_STOP_EVENT_END,      /* the trial is in `state`, in which it has ended */
+};
+struct hy_stop_event {
+    enum hy_stop_event_kind kind;
+    int64_t seq, trial;
+    int64_t attempt, step; /* REPORT; step -1: none given */
+    double value;
+    int decision;
+    enum hy_trial_state state;
+};
+typedef int (*hy_stop_event_cb)(void *arg, const struct hy_stop_event *event);
+/* A nonzero result of the callback ends the iteration and is returned. */
+int hy_store_stop_replay(struct hy_store *s, int64_t run, hy_stop_event_cb cb, void *arg, struct hy_err *err);
 
 /* ---- notes -------------------------------------------------------------- */
 
@@ -372,6 +414,7 @@ int hy_changes_attempt_end(struct hy_changes *c, const struct hy_attempt_row *ro
 int hy_changes_attempt_held(struct hy_changes *c, const struct hy_attempt_row *row);
 int hy_changes_usage_set(struct hy_changes *c, const struct hy_usage_row *row);
 int hy_changes_metric_add(struct hy_changes *c, const struct hy_metric_row *row);
+int hy_changes_decision_add(struct hy_changes *c, const struct hy_decision_row *row);
 int hy_changes_note_add(struct hy_changes *c, const struct hy_note_row *row);
 
 /*

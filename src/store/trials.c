@@ -7,11 +7,11 @@
 
 #include "base/mem.h"
 
-static const char *const trial_states[] = {"unknown", "running", "done", "failed", "stopped"};
+static const char *const trial_states[] = {"unknown", "running", "done", "failed", "stopped", "pruned", "paused"};
 
 const char *hy_trial_state_name(enum hy_trial_state s)
 {
-    return (unsigned)s <= HY_TRIAL_STOPPED ? trial_states[s] : trial_states[0];
+    return (unsigned)s <= HY_TRIAL_STATE_LAST ? trial_states[s] : trial_states[0];
 }
 
 static int no_trial(int64_t run, int64_t number, struct hy_err *err)
@@ -270,7 +270,7 @@ int hy_store_trial_each(struct hy_store *s, int64_t run, int64_t number, enum hy
 
 /* ---- ended trials ---------------------------------------------------------------- */
 
-/* The running trials are searched for from the newest on, until all are found. */
+/* The running trials are searched for from the newest on, until all are found; paused ones have an index. */
 int hy_store_changed_each(struct hy_store *s, int64_t run, int64_t after, hy_trial_cb cb, void *arg, struct hy_err *err)
 {
     hy_cleanup_query struct hy_query q;
@@ -279,7 +279,8 @@ int hy_store_changed_each(struct hy_store *s, int64_t run, int64_t after, hy_tri
         &q, s, HY_SQL_TRIAL_CHANGED,
         "SELECT * FROM (" TRIAL_SELECT " INDEXED BY trials_ended WHERE run = ?1 AND ended_seq > ?2 ORDER BY ended_seq)"
         " UNION ALL SELECT * FROM (" TRIAL_SELECT " NOT INDEXED WHERE run = ?1 AND state = 1 ORDER BY number DESC"
-        " LIMIT (SELECT running FROM tallies WHERE run = ?1))",
+        " LIMIT (SELECT running FROM tallies WHERE run = ?1))"
+        " UNION ALL SELECT * FROM (" TRIAL_SELECT " INDEXED BY trials_paused WHERE run = ?1 AND state = 6)",
         err);
 
     if (rc < 0)

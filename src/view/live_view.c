@@ -127,5 +127,5 @@ int hy_live_view_take(struct hy_live_view *b, Hy__Update *update, int64_t now_ms
 
 uint64_t hy_update_ended(const Hy__Update *u)
 {
-    return u->done + u->failed + u->stopped;
+    return u->done + u->failed + u->stopped + u->pruned;
 }

@@ -8,6 +8,7 @@
 
 #define BAR_MOST 40
 #define BAR_LEAST 10
+#define COUNT_WIDTH 10 /* "  5 pruned" */
 
 static void bar(struct hy_line *l, uint64_t ended, uint64_t total, int width)
 {
@@ -44,7 +45,7 @@ static void head_line(struct hy_out *out, const Hy__Update *u, int64_t later_ms)
 static void progress_line(struct hy_out *out, const Hy__Update *u)
 {
     struct hy_line l = hy_line_begin(out);
-    int width = l.left - 50;
+    int width = l.left - 50 - (u->pruned ? COUNT_WIDTH : 0) - (u->paused ? COUNT_WIDTH : 0);
 
     if (u->total >= 0 && width >= BAR_LEAST)
         bar(&l, hy_update_ended(u), (uint64_t)u->total, width < BAR_MOST ? width : BAR_MOST);

@@ -130,6 +130,8 @@ static int set_counts(json_t *o, const struct hy_run_row *row, const struct hy_r
     rc |= hy_json_set(o, "done", json_integer(counts->done));
     rc |= hy_json_set(o, "failed", json_integer(counts->failed));
     rc |= hy_json_set(o, "stopped", json_integer(counts->stopped));
+    rc |= hy_json_set(o, "pruned", json_integer(counts->pruned));
+    rc |= hy_json_set(o, "paused", json_integer(counts->paused));
     rc |= hy_json_set(o, "best_trial", counts->best_trial ? json_integer(counts->best_trial) : json_null());
     rc |= hy_json_set(o, "best_value", counts->best_trial ? hy_json_number(counts->best_value) : json_null());
     return rc;

@@ -78,6 +78,8 @@ static void end(const Hy__Update *u, struct hy_out *out)
     rc |= hy_json_set(o, "done", json_integer((json_int_t)u->done));
     rc |= hy_json_set(o, "failed", json_integer((json_int_t)u->failed));
     rc |= hy_json_set(o, "stopped", json_integer((json_int_t)u->stopped));
+    rc |= hy_json_set(o, "pruned", json_integer((json_int_t)u->pruned));
+    rc |= hy_json_set(o, "paused", json_integer((json_int_t)u->paused));
     rc |= hy_json_set(o, "elapsed_ms", json_integer(u->elapsed_ms));
     rc |= hy_json_set(o, "best", u->best ? hy_json_trial(u->best, u->metric) : json_null());
     rc |= hy_json_set(o, "message", u->message[0] ? hy_json_text(u->message) : json_null());

@@ -70,7 +70,9 @@ static void end(const Hy__Update *u, struct hy_out *out)
     hy_out_value(out, u->state);
     hy_outf(out, ": %llu done", (unsigned long long)u->done);
     some(out, ", ", u->failed, "failed");
+    some(out, ", ", u->pruned, "pruned");
     some(out, ", ", u->stopped, "stopped");
+    some(out, ", ", u->paused, "paused");
     hy_outf(out, " in %s", hy_format_duration(u->elapsed_ms, text, sizeof text));
     if (u->best && u->metric[0]) {
         hy_out_str(out, "; best ");

@@ -95,7 +95,9 @@ static void write_ended(struct hy_line *l, const Hy__Update *u)
 {
     count(l, HY_GREEN, u->done, "done");
     count(l, HY_RED, u->failed, "failed");
+    count(l, HY_DIM, u->pruned, "pruned");
     count(l, HY_YELLOW, u->stopped, "stopped");
+    count(l, HY_YELLOW, u->paused, "paused");
 }
 
 void hy_run_text_counts(struct hy_line *l, const Hy__Update *u)
@@ -113,7 +115,7 @@ void hy_run_text_counts(struct hy_line *l, const Hy__Update *u)
 /* "99 of 100 trials"; stopped trials are not counted in the 99. */
 static void write_total(struct hy_line *l, const Hy__Update *u)
 {
-    uint64_t ended = u->done + u->failed;
+    uint64_t ended = u->done + u->failed + u->pruned;
 
     if (u->ranks) {
         hy_line_wordf(l, HY_PLAIN, "%u %s%s", u->ranks, u->nodes ? "node" : "rank", plural(u->ranks));
@@ -189,7 +191,7 @@ const char *hy_end_reason(const Hy__Update *u)
 
 const char *hy_resume_effect(const Hy__Update *u)
 {
-    bool all_tried = !u->ranks && u->failed && u->done + u->failed == (uint64_t)u->total;
+    bool all_tried = !u->ranks && u->failed && u->done + u->failed + u->pruned == (uint64_t)u->total;
 
     return all_tried ? "retries the failed trials" : "continues the run";
 }

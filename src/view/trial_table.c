@@ -29,6 +29,7 @@ static const struct state_style *style_of(const char *state)
     static const struct state_style styles[] = {
         {"done", "✓", HY_GREEN},   {"failed", "✗", HY_RED},      {"stopped", "■", HY_YELLOW},
         {"running", "●", HY_CYAN}, {"interrupted", "!", HY_RED}, {"retry", "↻", HY_YELLOW},
+        {"pruned", "✂", HY_DIM},   {"paused", "‖", HY_YELLOW},
     };
     static const struct state_style other = {"", "·", HY_DIM};
 
@@ -101,7 +102,7 @@ void hy_out_params(struct hy_out *out, enum hy_tint tint, const char *before, co
 
 struct shape {
     const struct hy_trial_table_options *options;
-    json_t *names; /* the first trial's parameters, one column each; NULL: all in one column */
+    json_t *names; /* the trials' parameters, one column each; NULL: all in one column */
     bool metric, steps, messages;
     bool are_nodes; /* the rows are nodes of a cluster, which have names */
 };
@@ -235,17 +236,33 @@ static struct hy_text_table *fill(struct shape *s, const struct hy_style *style,
     return g;
 }
 
+/* The parameters of all trials, since inactive ones are missing in some; NULL if there are none, or too many for a
+ * column each. */
+static json_t *param_names(const Hy__TrialView *const *trials, size_t count)
+{
+    json_t *names = json_object();
+    bool fits = names != NULL;
+
+    for (size_t i = 0; i < count && fits; i++) {
+        hy_cleanup_json json_t *params = hy_json_parse(trials[i]->params, 0);
+
+        fits = (!params || json_object_update_missing(names, params) == 0) && json_object_size(names) <= PARAM_COLUMNS;
+    }
+    if (fits && json_object_size(names) > 0)
+        return names;
+    json_decref(names);
+    return NULL;
+}
+
 int hy_trial_table_render(struct hy_out *out, const Hy__TrialView *const *trials, size_t count,
                           const struct hy_trial_table_options *options)
 {
-    hy_cleanup_json json_t *names = count ? hy_json_parse(trials[0]->params, 0) : NULL;
+    /* In a pipe each value keeps its name, so that grep finds "lr=0.1". */
+    hy_cleanup_json json_t *names = out->style.terminal && !options->ranks ? param_names(trials, count) : NULL;
     hy_cleanup_text_table struct hy_text_table *g = NULL;
-    struct shape s = {.options = options};
-    size_t params = json_object_size(names);
+    struct shape s = {.options = options, .names = names};
 
     find_shape(&s, trials, count);
-    /* In a pipe each value keeps its name, so that grep finds "lr=0.1". */
-    s.names = out->style.terminal && !options->ranks && params && params <= PARAM_COLUMNS ? names : NULL;
     g = fill(&s, &out->style, trials, count);
     /* One column per parameter is most readable, but needs more width. */
     if (g && s.names && out->style.width && hy_text_table_width(g, READABLE) > out->style.width) {

@@ -35,8 +35,9 @@ int hy_local_get(int fd, struct hy_buf *rest, struct hy_buf *message, int timeou
 /*
  * Sends a report from a trial to its agent (HOPYARD_SOCKET and HOPYARD_TAG); the
  * token is filled in here. 0 when the agent has accepted it; -ENXIO outside a
- * trial, -ESTALE when the trial is over, or -Exxx, with a message.
+ * trial, -ESTALE when the trial is over, or -Exxx, with a message. *ret_decision
+ * is the newest decision of early stopping that the agent has; NULL: not of interest.
  */
-int hy_report_send(const Hy__TrialReport *report, struct hy_err *err);
+int hy_report_send(const Hy__TrialReport *report, Hy__Decision__Kind *ret_decision, struct hy_err *err);
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/guess.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -498,4 +499,35 @@ HY_TEST(test_numbers_have_the_highest_byte_first_or_last)
     assert_int_equal(bytes[0], 1);
     assert_int_equal(hy_get_be(bytes, 3), 0x010203);
     assert_int_equal(hy_get_le(bytes, 3), 0x030201);
+}
+
+/* --- guesses --------------------------------------------------------------- */
+
+HY_TEST(test_edit_distance_counts_edits_and_transpositions)
+{
+    char longer[100];
+
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    assert_int_equal(hy_edit_distance("", ""), 0);
+    assert_int_equal(hy_edit_distance("grid", "grid"), 0);
+    assert_int_equal(hy_edit_distance("gird", "grid"), 1);
+    assert_int_equal(hy_edit_distance("kitten", "sitting"), 3);
+    assert_int_equal(hy_edit_distance("", "abc"), 3);
+    assert_int_equal(hy_edit_distance("ca", "abc"), 3); /* a transposed pair is not edited again */
+    assert_int_equal(hy_edit_distance(longer, "grid"), 64);
+}
+
+HY_TEST(test_distant_names_are_not_suggested)
+{
+    struct hy_guess guess;
+
+    hy_guess_init(&guess, "tensor");
+    hy_guess_offer(&guess, "grid");
+    hy_guess_offer(&guess, "seed");
+    assert_null(guess.best);
+    hy_guess_init(&guess, "sede");
+    hy_guess_offer(&guess, "space");
+    hy_guess_offer(&guess, "seed");
+    assert_string_equal(guess.best, "seed");
 }

@@ -120,35 +120,6 @@ HY_TEST(test_help_takes_precedence_over_missing_words)
     hy_args_done(&args);
 }
 
-HY_TEST(test_edit_distance_counts_edits_and_transpositions)
-{
-    char longer[100];
-
-    memset(longer, 'x', sizeof longer - 1);
-    longer[sizeof longer - 1] = '\0';
-    assert_int_equal(hy_edit_distance("", ""), 0);
-    assert_int_equal(hy_edit_distance("grid", "grid"), 0);
-    assert_int_equal(hy_edit_distance("gird", "grid"), 1);
-    assert_int_equal(hy_edit_distance("kitten", "sitting"), 3);
-    assert_int_equal(hy_edit_distance("", "abc"), 3);
-    assert_int_equal(hy_edit_distance("ca", "abc"), 3); /* a transposed pair is not edited again */
-    assert_int_equal(hy_edit_distance(longer, "grid"), 64);
-}
-
-HY_TEST(test_distant_names_are_not_suggested)
-{
-    struct hy_guess guess;
-
-    hy_guess_init(&guess, "tensor");
-    hy_guess_offer(&guess, "grid");
-    hy_guess_offer(&guess, "seed");
-    assert_null(guess.best);
-    hy_guess_init(&guess, "sede");
-    hy_guess_offer(&guess, "space");
-    hy_guess_offer(&guess, "seed");
-    assert_string_equal(guess.best, "seed");
-}
-
 HY_TEST(test_help_lists_all_options_in_80_columns)
 {
     for (const struct hy_command *c = hy_commands; c->name; c++) {

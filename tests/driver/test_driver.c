@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <signal.h>
 
 #include "base/mem.h"
@@ -162,6 +163,32 @@ HY_TEST_WITH(test_params_are_json_with_numbers_as_numbers, setup, teardown)
     assert_string_equal(text, "{\"lr\": 0.001, \"layers\": 3, \"act\": \"relu\"}");
     assert_non_null(o);
     json_decref(o);
+}
+
+HY_TEST_WITH(test_inactive_parameters_are_left_out, setup, teardown)
+{
+    static const struct {
+        bool inactive[3];
+        const char *command, *dir, *json;
+    } cases[] = {
+        {{false, false, true}, "-l 0.001 -n 3 -a ", "lr=0.001,layers=3", "{\"lr\": 0.001, \"layers\": 3}"},
+        {{true, false, false}, "-l  -n 3 -a relu", "layers=3,act=relu", "{\"layers\": 3, \"act\": \"relu\"}"},
+        {{false, true, false}, "-l 0.001 -n  -a relu", "lr=0.001,act=relu", "{\"lr\": 0.001, \"act\": \"relu\"}"},
+        {{true, true, true}, "-l  -n  -a ", "trial-7", "{}"},
+    };
+
+    for (size_t i = 0; i < HY_COUNT(cases); i++) {
+        hy_cleanup_free char *json = NULL;
+
+        teardown(NULL);
+        setup(NULL);
+        for (int j = 0; j < 3; j++)
+            values[j].number = cases[i].inactive[j] ? NAN : values[j].number;
+        assert_expands("-l {lr} -n {layers} -a {act}", cases[i].command);
+        assert_dir(cases[i].dir);
+        json = hy_params_json(&space, values);
+        assert_string_equal(json, cases[i].json);
+    }
 }
 
 HY_TEST_WITH(test_text_that_is_not_a_json_number_is_a_string, setup, teardown)

@@ -34,7 +34,7 @@ ROOT = Path(__file__).absolute().parents[2]
 BIN = os.environ.get("HOPYARD_BIN", str(ROOT / ".venv/bin/hopyard"))
 RELEASE_BIN = os.environ.get("HOPYARD_RELEASE_BIN", str(ROOT / ".venv/bin/hopyard"))
 
-TRIAL_STATES = {1: "running", 2: "done", 3: "failed", 4: "stopped"}
+TRIAL_STATES = {1: "running", 2: "done", 3: "failed", 4: "stopped", 5: "pruned", 6: "paused"}
 ATTEMPT_STATES = {1: "running", 2: "done", 3: "failed", 4: "lost", 5: "stopped"}
 RUN_STATES = {1: "running", 2: "done", 3: "stopped", 4: "failed"}
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import Yard, wait_for
 
-from hopyard.space import arguments, choice, integer, log
+from hopyard.space import arguments, choice, integer, log, lognormal, uniform
 
 VALUES: list[Any] = [
     1, "1", 1.0, -0.0, 0.1, 1e-300, 1e22, 5e-324, 2**63 - 1, -(2**63), True, "true", False, None, "null", "", " ", "a b",
@@ -184,3 +184,32 @@ def test_relative_file_is_found_in_the_working_directory(yard: Yard, tmp_path: P
     (tmp_path / "values").write_text("a,b\n")
     yard.run("run", "--grid", "x=@values", *PRINT, cwd=tmp_path)
     assert same(seen(yard), [{"x": "a"}, {"x": "b"}])
+
+
+def test_inactive_hyperparameters_are_left_out_everywhere(yard: Yard) -> None:
+    space = {"opt": choice("sgd", "adam"), "momentum": uniform(0, 0.9, step=0.3, when="opt == 'sgd'"),
+             "lr": lognormal(-7, 1, 1e-5, 1e-1), "nesterov": choice(True, None, when="momentum > 0.5")}
+    run_space(yard, *arguments(space, "random"), ("random", 20), ("seed", 7),
+              argv=["sh", "-c", 'printf %s "$HOPYARD_PARAMS"; printf "[%s]" "{momentum}" >&2'])
+    trials = seen(yard)
+    assert len(trials) == 20 and {*map(len, trials)} == {2, 3, 4}
+    for params, row in zip(trials, yard.trials()):
+        assert ("momentum" in params) == (params["opt"] == "sgd") and 1e-5 <= params["lr"] <= 1e-1
+        assert ("nesterov" in params) == (params.get("momentum", 0) > 0.5)
+        assert params.get("momentum", 0.3) in (0, 0.3, 0.6, 0.9)
+        assert ("momentum=" in row["dir"]) == ("momentum" in params) and row["params"] == params
+        value = f"{params['momentum']:g}" if "momentum" in params else ""
+        assert (yard.logdir(1) / row["dir"] / "stderr").read_text() == f"[{value}]"
+
+
+def test_a_grid_with_conditions_runs_each_combination_once_and_is_resumed(yard: Yard) -> None:
+    grid = ("--grid", "opt=sgd,adam", "--grid", "m=0.5,0.9 if opt == sgd", "--grid", "n=1..3 step 2 if m > 0.6")
+    yard.run("run", *grid, "--", "sh", "-c", '[ -e ok ] || { touch ok; exit 1; }; printf %s "$HOPYARD_PARAMS"', rc=1)
+    yard.run("resume", 1)
+    want = [{"opt": "sgd", "m": 0.5}, {"opt": "sgd", "m": 0.9, "n": 1}, {"opt": "sgd", "m": 0.9, "n": 3}, {"opt": "adam"}]
+    assert [t["params"] for t in yard.trials()] == want
+
+
+def test_a_condition_that_is_wrong_is_an_error(yard: Yard) -> None:
+    p = yard.run("run", "--random", "2", "--space", "opt=sgd,adam", "--space", "m=0.5..0.9 if opt == sdg", *PRINT, rc=2)
+    assert "--space: the condition of 'm': 'sdg' is not a choice of 'opt' (choices: sgd, adam)" in p.stderr

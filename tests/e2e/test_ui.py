@@ -312,9 +312,11 @@ def test_a_run_says_how_its_hyperparameters_are_chosen(yard: Yard, inside: Ui) -
              "acc", "--", "sh", "-c", "echo acc={lr} {act}")
     search = inside.get("/api/v1/runs/1")["search"]
     assert (search["kind"], search["population"]) == ("evolve", 7)
+    usual = {"log": False, "low": None, "high": None, "step": None, "mean": None, "deviation": None, "choices": [],
+             "choice_count": 0, "condition": None}
     assert search["space"] == [
-        {"name": "lr", "kind": "float", "log": True, "low": 0.001, "high": 0.1, "choices": [], "choice_count": 0},
-        {"name": "act", "kind": "category", "log": False, "low": None, "high": None, "choices": ["relu", "tanh"], "choice_count": 2}]
+        {**usual, "name": "lr", "kind": "float", "log": True, "low": 0.001, "high": 0.1},
+        {**usual, "name": "act", "kind": "category", "choices": ["relu", "tanh"], "choice_count": 2}]
     yard.run("run", "--grid", "lr=1,0.1,0.01", "--grid", 'n=["1", [2, 3], null]', "--", "echo", "{lr}", "{n}")
     lr, n = inside.get("/api/v1/runs/2")["search"]["space"]
     assert lr["log"] and lr["choices"] == ["1", "0.1", "0.01"] and not n["log"] and n["choices"] == ["1", "[2,3]", "null"]
@@ -322,6 +324,11 @@ def test_a_run_says_how_its_hyperparameters_are_chosen(yard: Yard, inside: Ui) -
     yard.run("run", "--detach", "--grid", f"x={long}", "--", "true", "{x}")
     [x] = inside.get("/api/v1/runs/3")["search"]["space"]
     assert (x["choice_count"], x["choices"]) == (150, [f"v{i}" for i in range(100)])
+    yard.run("run", "--random", "1", "--space", "opt=sgd,adam", "--space", "x=lognormal(0, 1) in ..9", "--space",
+             "m=0..0.9 step 0.1 if opt == sgd", "--", "true", "{opt}{x}{m}")
+    opt, x, m = inside.get("/api/v1/runs/4")["search"]["space"]
+    assert x == {**usual, "name": "x", "kind": "float", "log": True, "high": 9, "mean": 0, "deviation": 1}
+    assert (m["low"], m["high"], m["step"], m["condition"]) == (0, 0.9, 0.1, "opt == sgd")
 
 
 def test_importance_has_the_share_of_each_hyperparameter_or_says_why_not(yard: Yard, inside: Ui, gate_run: None) -> None:
@@ -473,7 +480,7 @@ def test_output_that_is_a_link_is_not_followed(yard: Yard, inside: Ui) -> None:
     ("/api/v1/runs/1/trials?offset=-1", 400, "'offset' must be a number"),
     ("/api/v1/runs/1/trials?sort=color", 400, "'sort' must be number, value, state, time or param:NAME"),
     ("/api/v1/runs/1/trials?sort=param:%22", 400, "cannot sort by the hyperparameter '\"'"),
-    ("/api/v1/runs/1/trials?state=odd", 400, "'state' must be running, done, failed or stopped, not 'odd'"),
+    ("/api/v1/runs/1/trials?state=odd", 400, "'state' must be running, done, failed, stopped, pruned or paused, not 'odd'"),
     ("/api/v1/runs/1/columns?since=x", 400, "'since' must be a number"),
     ("/api/v1/runs/1/curves?trials=1,x", 400, "check 'x'"),
     ("/api/v1/runs/1/curves?trials=" + ",".join(["1"] * 101), 400, "at most 100 trial numbers"),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The space syntax: lines, each passed to hy_space_add and to hy_space_add_grid. An accepted space must satisfy the
- * invariants of search.h, and must be searchable. JSON lists are compared with those that jansson parses.
+ * invariants of search.h, and must be searchable. JSON lists are compared with those that jansson parses. Conditions
+ * are fuzzed by fuzz_expression.c, too.
  */
 #include <jansson.h>
 #include <math.h>
@@ -11,9 +12,12 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "search/discrete.h"
+#include "search/scale.h"
 #include "search/search.h"
 
 #define DIMS_MAX 16
+#define POINTS_MAX 3000 /* of a grid with conditions, which visits them all */
 
 #define promise(condition)                                                                                             \
     do {                                                                                                               \
@@ -21,18 +25,33 @@
             abort();                                                                                                   \
     } while (0)
 
+static void check_range(const struct hy_dim *dim)
+{
+    promise(dim->low <= dim->high);
+    promise(dim->normal || (isfinite(dim->low) && isfinite(dim->high)));
+    promise(!dim->log || dim->low > 0 || (dim->normal && dim->low == 0));
+    promise(!dim->normal || (isfinite(dim->mean) && dim->deviation > 0));
+    promise(dim->kind != HY_DIM_INT || (fabs(dim->low) <= 0x1p53 && dim->high == floor(dim->high)));
+    promise(dim->step >= 0 && (dim->step == 0 || !dim->log));
+    if (dim->step > 0) {
+        uint64_t width = hy_discrete_width(dim);
+
+        promise(hy_discrete_at(dim, 0).number == dim->low && hy_discrete_at(dim, width - 1).number == dim->high);
+        promise(hy_discrete_index(dim, (struct hy_value){dim->high}) == width - 1);
+    }
+}
+
 static void check_dim(const struct hy_dim *dim)
 {
     promise(dim->name[0] && !strpbrk(dim->name, "={}\n"));
-    if (dim->kind == HY_DIM_CATEGORY) {
-        promise(dim->choice_count > 0);
-        for (size_t i = 0; i < dim->choice_count; i++)
-            promise(dim->json || dim->choices[i][0]);
+    promise(!dim->condition == !dim->active);
+    if (dim->kind != HY_DIM_CATEGORY) {
+        check_range(dim);
         return;
     }
-    promise(isfinite(dim->low) && isfinite(dim->high) && dim->low <= dim->high);
-    promise(!dim->log || dim->low > 0);
-    promise(dim->kind != HY_DIM_INT || (fabs(dim->low) <= 0x1p53 && dim->high == floor(dim->high)));
+    promise(dim->choice_count > 0);
+    for (size_t i = 0; i < dim->choice_count; i++)
+        promise(dim->json || dim->choices[i][0]);
 }
 
 static void check_value(const struct hy_dim *dim, struct hy_value v)
@@ -41,12 +60,18 @@ static void check_value(const struct hy_dim *dim, struct hy_value v)
     const char *text = hy_value_text(dim, v, out, sizeof out);
     double back;
 
+    if (isnan(v.number)) {
+        promise(dim->condition && !*text && !hy_value_json(dim, v));
+        return;
+    }
     if (dim->kind == HY_DIM_CATEGORY) {
         promise(text == dim->choices[(size_t)v.number]);
         return;
     }
-    promise(v.number >= dim->low && v.number <= dim->high);
+    promise(isfinite(v.number) && v.number >= dim->low && v.number <= dim->high);
     promise(hy_parse_double(text, &back) == 0 && back == v.number);
+    back = hy_dim_unit(dim, v);
+    promise(back >= 0 && back <= 1);
 }
 
 /* ---- JSON --------------------------------------------------------------- */
@@ -101,6 +126,17 @@ static void check_json(const char *list)
     hy_space_done(&space);
 }
 
+static bool is_quick(const struct hy_space *space, enum hy_search_kind kind)
+{
+    double points = 1;
+
+    if (kind == HY_SEARCH_RANDOM || kind == HY_SEARCH_EVOLVE || !hy_space_has_rules(space))
+        return true;
+    for (size_t i = 0; i < space->count; i++)
+        points *= (double)hy_discrete_width(&space->dims[i]);
+    return points <= POINTS_MAX;
+}
+
 static void try_search(const struct hy_space *space, enum hy_search_kind kind)
 {
     struct hy_search_settings settings = {.kind = kind, .seed = 1, .mutation = NAN, .crossover = NAN};
@@ -110,6 +146,8 @@ static void try_search(const struct hy_space *space, enum hy_search_kind kind)
     uint64_t number;
 
     settings.population = 4;
+    if (!is_quick(space, kind))
+        return;
     if (hy_search_new(space, &settings, &s, &err) < 0) {
         promise(err.text[0] && !strchr(err.text, '\n'));
         return;
@@ -117,6 +155,8 @@ static void try_search(const struct hy_space *space, enum hy_search_kind kind)
     for (int i = 0; i < 12 && hy_search_ask(s, &number, v) == 1; i++) {
         for (size_t j = 0; j < space->count; j++)
             check_value(&space->dims[j], v[j]);
+        for (size_t j = 0; j < space->count; j++)
+            promise(hy_space_is_active(hy_search_space(s), j, v) == !isnan(v[j].number));
         promise(hy_search_tell(s, number, i % 3 ? v[0].number : NAN) == 0);
     }
     hy_search_free(s);

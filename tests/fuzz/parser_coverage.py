@@ -27,7 +27,7 @@ PARSERS = {
     "hdfs/rpc": ["exception", "rpc", "rpc_sasl"],
     "hdfs/security": ["sasl", "sasl_digest_md5", "sasl_gssapi", "security_layer", "tokens"],
     "record": ["columns", "example", "parquet_footer", "record"],
-    "search": ["space"],
+    "search": ["expression", "expression_check", "expression_syntax", "space", "space_syntax"],
     "share": ["names"],
     "web": ["http", "http_response"],
     "web/api": ["json_members"],

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "python" / "hopyard"
 
 PUBLIC = {
     "allreduce", "cluster", "collective", "compat", "devices", "experiment", "fsspec", "hdfs", "hvd", "keras", "search",
-    "space", "spark", "tensorboard", "tfrecord", "util",
+    "space", "spark", "stop", "tensorboard", "tfrecord", "util",
 }  # fmt: skip
 EXTENSION = "hopyard._hopyard"
 PRIVATE = {"_base", "_code", "_feed", "_jupyter", "_run", "_spark", "_tensorflow", "_trial"}
@@ -21,6 +21,7 @@ PRIVATE_MAY_IMPORT = {
         "hopyard._run.start",
         "hopyard.space",
     ): "an experiment's space, which users write with these types, becomes options",
+    ("hopyard._run.settings", "hopyard.stop"): "a rule, which users write with these types, becomes options",
     ("hopyard._jupyter.session", "hopyard.spark"): "the form's session is one that a user could make",
     ("hopyard._spark.__main__", "hopyard.spark"): "a program that makes a session the way a user does",
 }

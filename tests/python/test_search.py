@@ -4,6 +4,7 @@
 import gc
 import math
 import random
+import re
 import weakref
 
 import pytest
@@ -260,13 +261,15 @@ def test_every_parameter_is_documented():
     from hopyard import experiment, search, space
 
     calls = [getattr(experiment, name) for name in experiment.__all__ if name[0].islower()]
-    calls += [search.Evolution, search.Grid, search.Paired, search.Random, space.choice, hopyard.report]
-    assert len(calls) == 16
+    calls += [search.CMA, search.Evolution, search.Grid, search.Paired, search.Random, search.TPE]
+    calls += [space.choice, hopyard.report]
+    assert len(calls) == 19
     for call in calls:
         names = inspect.signature(call).parameters
         missing = [name for name in names if f"\n{name}: " not in inspect.getdoc(call)]
         assert not missing, f"{call.__name__}: {missing}"
-    for bounds in (space.integer, space.log, space.uniform):
-        assert "\nlow, high: " in inspect.getdoc(bounds)
+    for numbers in (space.integer, space.log, space.lognormal, space.normal, space.uniform):
+        for name in inspect.signature(numbers).parameters:
+            assert re.search(rf"\n(\w+, )?{name}(, \w+)?: ", inspect.getdoc(numbers)), f"{numbers.__name__}: {name}"
     assert inspect.signature(experiment.random_search).parameters["samples"].default == 10
     assert "direction: str = 'max'" in str(inspect.signature(experiment.grid_search))

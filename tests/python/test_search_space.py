@@ -12,7 +12,7 @@ import numpy
 import pytest
 
 import hopyard
-from hopyard import choice, integer, log, uniform
+from hopyard import choice, integer, log, lognormal, normal, uniform
 from hopyard.search import Evolution, Grid, Paired, Random
 from hopyard.space import arguments
 
@@ -29,7 +29,22 @@ def drawn(search, name):
 # ---- the objects --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("one", [log(1e-5, 1e-1), integer(1, 4), uniform(0, 1), choice("a", None, 3)])
+@pytest.mark.parametrize(
+    "one",
+    [
+        log(1e-5, 1e-1),
+        integer(1, 4),
+        uniform(0, 1),
+        choice("a", None, 3),
+        uniform(0, 1, step=0.1, when="a == 1"),
+        integer(16, 64, step=16),
+        log(1, 4, when="a == 1"),
+        normal(0, 1),
+        normal(10, 3, 1, 20, step=1, when="a == 1"),
+        lognormal(-7, 1, high=0.1),
+        choice("a", "b", when="a == 1"),
+    ],
+)
 def test_space_objects_are_immutable(one):
     with pytest.raises(AttributeError, match="is immutable"):
         one.low = 3
@@ -43,6 +58,19 @@ def test_kinds_are_distinguished():
     assert choice(1, 2) != choice(2, 1)
     assert str(log(16, 1024)) == "log:16..1024" and str(log(1e-5, 0.1)) == "log:1e-05..0.1"
     assert str(integer(4, -1)) == "4..-1" and str(uniform(0, 1)) == "0.0..1.0"
+    assert normal(0, 1) != lognormal(0, 1) and normal(0, 1) != normal(0, 1, 0) and choice(1) != choice(1, when="a == 1")
+    assert integer(1, 4) != integer(1, 4, step=1) != integer(1, 4, step=1, when="a == 1")
+
+
+def test_objects_are_written_as_on_the_command_line():
+    assert str(uniform(0, 0.5, step=0.1)) == "0.0..0.5 step 0.1" and str(uniform(0, 4, step=2)) == "0.0..4.0 step 2.0"
+    assert str(integer(16, 256, step=16, when="a == 1")) == "16..256 step 16 if a == 1"
+    assert str(log(1e-5, 1, when="a == 1")) == "log:1e-05..1 if a == 1"
+    assert str(normal(0, 1)) == "normal(0, 1)" and str(lognormal(-7.5, 1)) == "lognormal(-7.5, 1)"
+    assert str(normal(0, 1, -2, 2)) == "normal(0, 1) in -2..2" and str(normal(0, 1, low=0)) == "normal(0, 1) in 0.."
+    assert str(lognormal(0, 1, high=3, when="a == 1")) == "lognormal(0, 1) in ..3 if a == 1"
+    assert str(normal(10, 3, 1, 20, step=1)) == "normal(10, 3) in 1..20 step 1"
+    assert repr(normal(10, 3, 1, 20, step=1, when="x")) == "normal(10, 3, low=1, high=20, step=1, when='x')"
 
 
 @pytest.mark.parametrize(
@@ -56,6 +84,16 @@ def test_kinds_are_distinguished():
         (lambda: uniform(float("nan"), 1), "needs two finite numbers, not nan"),
         (lambda: uniform(1, 10**400), "needs two finite numbers, not 1000"),
         (lambda: choice(), "at least one value"),
+        (lambda: uniform(0, 1, step=0), "uniform(step=) needs a number above 0, not 0"),
+        (lambda: uniform(0, 1, step="a"), "uniform(step=) needs a number above 0, not 'a'"),
+        (lambda: integer(0, 4, step=0.5), "needs whole numbers, not 0.5"),
+        (lambda: normal("a", 1), "normal(mean, deviation) needs two finite numbers, not 'a'"),
+        (lambda: lognormal(0, float("nan")), "lognormal(mean, deviation) needs two finite numbers, not nan"),
+        (lambda: normal(0, 1, low="a"), "needs two finite numbers, not 'a'"),
+        (lambda: normal(0, 1, step=1), "normal(step=) needs both bounds: low= and high="),
+        (lambda: choice(1, when=""), "choice(when=) needs an expression such as"),
+        (lambda: log(1, 2, when=3), "log(when=) needs an expression such as"),
+        (lambda: log(1, 2, when="a\0"), "log(when=) needs an expression"),
     ],
 )
 def test_invalid_objects_raise_when_created(make, says):
@@ -85,6 +123,82 @@ def test_ranges_are_not_lists_in_a_grid():
             Grid({"x": value})
     with pytest.raises(hopyard.Error, match="the bounds of 'x' must be above 0 for a log scale"):
         Random({"x": log(0, 1)})
+
+
+def test_steps_are_the_values_of_a_grid():
+    assert drawn(Grid({"x": uniform(0, 0.3, step=0.1)}), "x") == [0.0, 0.1, 0.2, 0.3]
+    assert drawn(Grid({"n": integer(16, 48, step=16)}), "n") == [16, 32, 48]
+    values = drawn(Random({"x": "0..0.5 step 0.1"}, 200, seed=1), "x")
+    assert {*values} == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5} and all(type(x) is float for x in values)
+
+
+def test_distributions_are_drawn():
+    values = drawn(Random({"x": normal(2, 3)}, 2000, seed=1), "x")
+    assert abs(sum(values) / 2000 - 2) < 0.3 and 0.6 < sum(abs(x - 2) < 3 for x in values) / 2000 < 0.75
+    assert all(0 < x <= 0.1 for x in drawn(Random({"x": lognormal(-3, 1, high=0.1)}, 200, seed=1), "x"))
+    assert {type(n) for n in drawn(Random({"n": normal(10, 3, 1, 20, step=1)}, 20, seed=1), "n")} == {int}
+    with pytest.raises(hopyard.Error, match="'x' is a distribution; a grid takes values"):
+        Grid({"x": normal(0, 1)})
+
+
+class Layer:
+    """A choice without a text."""
+
+
+CONDITIONAL = {
+    "opt": ["sgd", "adam", "none"],
+    "momentum": uniform(0.5, 0.99, when="opt == 'sgd'"),
+    "nesterov": choice(True, False, when="momentum > 0.7"),
+    "beta": log(0.1, 1, when="opt in (adam, none)"),
+    "block": choice(Layer, 3, None, when="nesterov == true"),
+    "late": choice("x", "y", when="block == 3 or block == null"),
+    "text": '["a", null] if opt == sgd',
+}
+
+
+@pytest.mark.parametrize("make", [lambda s: Random(s, 300, seed=1), lambda s: Evolution(s, 10, 30, seed=1)])
+def test_inactive_hyperparameters_are_not_in_params(make):
+    search, seen = make(CONDITIONAL), set()
+    while not search.done:
+        trial = search.ask()
+        params = trial.params
+        search.tell(trial, params.get("momentum", 0))
+        assert ("momentum" in params) == ("text" in params) == (params["opt"] == "sgd")
+        assert ("beta" in params) == (params["opt"] != "sgd")
+        assert ("nesterov" in params) == (params.get("momentum", 0) > 0.7)
+        assert ("block" in params) == (params.get("nesterov", False))
+        assert ("late" in params) == (params.get("block", Layer) in (3, None))
+        seen.add((*params,))
+    assert len(seen) == 5
+
+
+def test_a_grid_has_each_combination_of_active_hyperparameters_once():
+    search = Grid({"opt": ["sgd", "adam"], "m": choice(0.5, 0.9, when="opt == sgd"), "n": [1, 2]})
+    assert search.total == 6
+    got = [search.ask().params for _ in range(6)]
+    assert got == [{"opt": "sgd", "m": m, "n": n} for m in (0.5, 0.9) for n in (1, 2)] + [
+        {"opt": "adam", "n": n} for n in (1, 2)
+    ]
+    paired = Paired({"opt": ["a", "b", "b"], "m": choice([1], [2], [3], when="opt == a")})
+    assert [paired.ask().params for _ in range(paired.total)] == [{"opt": "a", "m": [1]}, {"opt": "b"}]
+
+
+@pytest.mark.parametrize(
+    "space, says",
+    [
+        ({"a": [1, 2], "b": uniform(0, 1, when="c == 1")}, "the condition of 'b': 'c' is not a dimension"),
+        ({"b": uniform(0, 1, when="c == 1"), "c": choice(1, 2)}, "'c' is not a dimension that is declared before"),
+        ({"opt": ["x", "y", "z"], "b": choice(1, when="opt == w")}, "'w' is not a choice of 'opt' (choices: x, y, z)"),
+        ({"opt": ["x", Layer, True], "b": choice(1, when="opt == w")}, "(choices: x, choice 2, true)"),
+        ({"opt": ["x", "y", "z"], "b": integer(1, 2, when="opt")}, "a comparison is missing"),
+        ({"b": integer(1, 4, step=9)}, "the step of 'b' is larger than its range"),
+        ({"b": normal(0, 1, 50, 51)}, "the bounds of 'b' are too far from its mean"),
+    ],
+)
+def test_invalid_conditions_and_distributions_raise(space, says):
+    with pytest.raises(hopyard.Error) as error:
+        Random(space)
+    assert says in str(error.value)
 
 
 def test_json_in_a_string_is_parsed():
@@ -121,6 +235,14 @@ def test_grids_are_lists_of_json():
     assert arguments(space, "grid") == [("grid", text) for text in lists]
     assert arguments(space, "paired") == [("paired", ""), *(("grid", text) for text in lists)]
     assert arguments({}, "grid") == arguments({}, "paired") == arguments({}, "random") == []
+
+
+def test_conditions_and_steps_are_options():
+    space = {"a": choice("x", "y"), "b": choice(1, None, when="a == 'x'"), "c": uniform(0, 1, step=0.25, when="a == y")}
+    texts = ['a=["x","y"]', "b=[1,null] if a == 'x'", "c=0.0..1.0 step 0.25 if a == y"]
+    assert arguments(space, "random") == [("space", text) for text in texts]
+    assert arguments(space, "grid") == [("grid", text) for text in texts]
+    assert arguments({"x": normal(0, 1)}, "evolve") == [("space", "x=normal(0, 1)")]
 
 
 @pytest.mark.parametrize("kind", ["random", "evolve"])

@@ -248,6 +248,9 @@ HY_TEST(test_invalid_spaces_are_rejected_with_a_message)
 
 HY_TEST(test_grids_refuse_ranges_that_are_not_of_integers)
 {
+    assert_refused("x=log:1..8 step 1", true, "a grid takes values");
+    assert_refused("x=normal(0, 1)", true, "'x' is a distribution; a grid takes values");
+    assert_refused("x=lognormal(0,1) in 1..2", true, "is a distribution");
     assert_refused("x=0.1..0.5", true, "a grid takes values");
     assert_refused("x=log:1..8", true, "a grid takes values");
     assert_refused("x=log:1e-5..1e-1", true, "a grid takes values");
@@ -319,4 +322,31 @@ HY_TEST(test_a_long_choice_is_not_truncated_by_a_small_buffer)
     assert_string_equal(text, "b");
     assert_string_equal(hy_value_text(&s.dims[0], (struct hy_value){2}, text, sizeof text), "");
     hy_space_done(&s);
+}
+
+/* What was a list before there were steps still is. */
+HY_TEST(test_lists_may_contain_the_words_of_other_forms)
+{
+    static const char *const lines[] = {"a=0..1 step 0.1,x",
+                                        "b=normal(0,0.1),uniform(0,1)",
+                                        "c=normal(0)",
+                                        "d=normal(a, b)",
+                                        "e=normal(0, 1)x",
+                                        "f=abnormal(0, 1)",
+                                        "g=x if y == 1",
+                                        "h=x if taken",
+                                        "i=x if taken == 1 else 2",
+                                        "j=[1 if taken == 1]x",
+                                        "k=x step 1",
+                                        "l= in 1..2,3"};
+
+    for (size_t i = 0; i < HY_COUNT(lines); i++) {
+        struct hy_space s = SPACE("taken=1,2", lines[i]);
+        const char *list = strchr(lines[i], '=') + 1, *last = strrchr(list, ',');
+
+        assert_int_equal(s.dims[1].kind, HY_DIM_CATEGORY);
+        assert_null(s.dims[1].condition);
+        assert_string_equal(s.dims[1].choices[s.dims[1].choice_count - 1], last ? last + 1 : list);
+        hy_space_done(&s);
+    }
 }

@@ -110,7 +110,77 @@ HY_TEST_WITH(test_an_older_store_is_migrated_by_a_writer_and_read_as_it_is_by_a_
     OK(hy_store_commit(s, &err));
     assert_int_equal(counts_of(s, 1).best_trial, 4);
     hy_store_close(s);
-    assert_int_equal(pragma_of(path, "PRAGMA user_version"), 9);
+    assert_int_equal(pragma_of(path, "PRAGMA user_version"), 10);
+}
+
+/* What format 9 was: as above. */
+static const char format_9[] =
+    "PRAGMA application_id = 0x686f7079; PRAGMA user_version = 9; PRAGMA journal_mode = WAL;"
+    "CREATE TABLE runs(id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT, app_id TEXT NOT NULL, app_run INTEGER NOT NULL,"
+    " logdir TEXT, command TEXT, metric TEXT, maximize INTEGER NOT NULL, seed INTEGER NOT NULL, versions TEXT, git "
+    "TEXT,"
+    " state INTEGER NOT NULL CHECK (state BETWEEN 1 AND 4), message TEXT, created INTEGER NOT NULL,"
+    " ended INTEGER NOT NULL, total INTEGER NOT NULL, spec BLOB, ranks INTEGER NOT NULL DEFAULT 0, kind TEXT,"
+    " engine TEXT) STRICT;"
+    "CREATE UNIQUE INDEX runs_app ON runs(app_id, app_run);"
+    "CREATE TABLE tallies(run INTEGER PRIMARY KEY, running INTEGER NOT NULL, done INTEGER NOT NULL,"
+    " failed INTEGER NOT NULL, stopped INTEGER NOT NULL) STRICT;"
+    "CREATE TABLE trials(run INTEGER NOT NULL, number INTEGER NOT NULL, params TEXT, dir TEXT,"
+    " state INTEGER NOT NULL CHECK (state BETWEEN 1 AND 4), value ANY, message TEXT, attempts INTEGER NOT NULL,"
+    " started INTEGER NOT NULL, ended INTEGER NOT NULL, asked_seq INTEGER NOT NULL, told_seq INTEGER NOT NULL,"
+    " score REAL, ended_seq INTEGER, PRIMARY KEY (run, number)) STRICT, WITHOUT ROWID;"
+    "CREATE UNIQUE INDEX trials_dir ON trials(run, dir);"
+    "CREATE INDEX trials_score ON trials(run, score, number) WHERE score IS NOT NULL;"
+    "CREATE INDEX trials_ended ON trials(run, ended_seq) WHERE ended_seq IS NOT NULL;"
+    "CREATE TABLE attempts(run INTEGER NOT NULL, trial INTEGER NOT NULL, number INTEGER NOT NULL, agent TEXT, host "
+    "TEXT,"
+    " state INTEGER NOT NULL CHECK (state BETWEEN 1 AND 5), exit_code INTEGER NOT NULL, message TEXT,"
+    " started INTEGER NOT NULL, ended INTEGER NOT NULL, cpu_ms INTEGER NOT NULL, peak_memory INTEGER NOT NULL,"
+    " detail TEXT, charge INTEGER NOT NULL DEFAULT 0, queued INTEGER NOT NULL DEFAULT 0, held TEXT,"
+    " begun INTEGER NOT NULL DEFAULT 0, gpus INTEGER NOT NULL DEFAULT 0,"
+    " PRIMARY KEY (run, trial, number)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE metrics(run INTEGER NOT NULL, trial INTEGER NOT NULL, seq INTEGER NOT NULL, attempt INTEGER NOT NULL,"
+    " step INTEGER NOT NULL, name TEXT NOT NULL, value ANY, time INTEGER NOT NULL,"
+    " PRIMARY KEY (run, trial, seq)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE notes(run INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL, text TEXT NOT NULL,"
+    " PRIMARY KEY (run, seq)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE labels(run INTEGER NOT NULL, trial INTEGER NOT NULL, tags TEXT, note TEXT,"
+    " PRIMARY KEY (run, trial)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE usage(run INTEGER NOT NULL, trial INTEGER NOT NULL, attempt INTEGER NOT NULL, points BLOB NOT NULL,"
+    " PRIMARY KEY (run, trial, attempt)) STRICT;"
+    "INSERT INTO runs VALUES (1,'old','app',1,NULL,NULL,'acc',1,7,NULL,NULL,1,NULL,1,0,-1,x'00ff',0,NULL,NULL);"
+    "INSERT INTO tallies VALUES (1,1,2,1,1);"
+    "INSERT INTO trials VALUES (1,1,'{}','a',2,0.5,NULL,1,1,2,1,2,-0.5,2),(1,2,'{}','b',2,0.75,NULL,1,1,2,3,4,-0.75,4),"
+    " (1,3,'{}','c',3,0.9,'x',1,1,2,5,6,NULL,6),(1,4,'{}','d',1,NULL,NULL,1,1,0,7,0,NULL,NULL),"
+    " (1,5,'{}','e',4,'NaN','stopped',1,1,2,8,0,NULL,13);"
+    "INSERT INTO metrics VALUES (1,1,1,1,-1,'acc',0.5,1);";
+
+HY_TEST_WITH(test_a_store_without_pruned_trials_keeps_its_rows_and_accepts_them, new_project, no_project)
+{
+    static const char columns[] = "SELECT group_concat(name) = 'run,number,params,dir,state,value,message,attempts,"
+                                  "started,ended,asked_seq,told_seq,score,ended_seq' FROM pragma_table_info('trials')";
+    char *path = in_project(".hopyard/store.db");
+    struct hy_run_counts c;
+    struct hy_store *s;
+
+    assert_int_equal(mkdir(in_project(".hopyard"), 0755), 0);
+    run_sql(path, format_9);
+    s = open_store(HY_STORE_WRITE);
+    check_format_1_contents(s);
+    OK(end_trial(s, 1, 4, HY_TRIAL_PRUNED, 2));
+    OK(end_trial(s, 1, 5, HY_TRIAL_PAUSED, 3));
+    OK(hy_store_commit(s, &err));
+    c = counts_of(s, 1);
+    assert_int_equal(c.running + c.stopped, 0);
+    assert_int_equal(c.pruned, 1);
+    assert_int_equal(c.paused, 1);
+    assert_int_equal(c.best_trial, 2); /* only done trials count */
+    hy_store_close(s);
+    assert_int_equal(pragma_of(path, columns), 1);
+    assert_int_equal(pragma_of(path, "SELECT count(*) FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'trials'"
+                                     " AND name LIKE 'trials_%'"),
+                     4);
+    assert_int_equal(pragma_of(path, "SELECT typeof(value) = 'text' FROM metrics"), 0);
 }
 
 HY_TEST_WITH(test_an_older_store_with_a_live_driver_is_not_migrated, new_project, no_project)
@@ -145,7 +215,7 @@ HY_TEST_WITH(test_newer_foreign_and_damaged_stores_are_rejected_unchanged, new_p
 
     hy_store_close(store_with_run(true, &run));
     run_sql(path, "PRAGMA user_version = 99");
-    check_refused(-EPROTO, "was written by a newer hopyard (format 99; this one supports 9): upgrade hopyard");
+    check_refused(-EPROTO, "was written by a newer hopyard (format 99; this one supports 10): upgrade hopyard");
     run_sql(path, "PRAGMA user_version = 2; PRAGMA application_id = 5");
     check_refused(-EBADMSG, "is a database of another program");
     hy_remove_tree(in_project(".hopyard"));
@@ -401,6 +471,31 @@ HY_TEST_WITH(test_a_damaged_snapshot_never_crashes_an_import, new_project, no_pr
     assert_true(refused > 50);
     hy_store_close(other);
     hy_store_close(s);
+}
+
+HY_TEST_WITH(test_pruned_and_paused_trials_survive_a_snapshot, new_project, no_project)
+{
+    int64_t run, count = 0;
+    struct hy_store *s = store_with_run(true, &run), *other = other_store();
+    struct hy_run_counts c;
+
+    for (int64_t i = 1; i <= 3; i++)
+        OK(add_trial(s, run, i));
+    OK(end_trial(s, run, 1, HY_TRIAL_PRUNED, 0.5));
+    OK(end_trial(s, run, 2, HY_TRIAL_PAUSED, 0.5));
+    OK(end_trial(s, run, 3, HY_TRIAL_DONE, 0.25));
+    OK(hy_store_decision_add(s, run, &(struct hy_decision_row){.seq = 9, .trial = 1, .decision = 1}, &err));
+    OK(hy_store_commit(s, &err));
+    OK(hy_store_snapshot(s, run, in_project("run.db"), NULL, 0, &err));
+    OK(import_file(other, in_project("run.db"), &count, &err));
+    c = counts_of(other, 1);
+    assert_int_equal(c.pruned, 1);
+    assert_int_equal(c.paused, 1);
+    assert_int_equal(c.done, 1);
+    assert_int_equal(c.best_trial, 3);
+    hy_store_close(other);
+    hy_store_close(s);
+    assert_int_equal(pragma_of(in_project("other/.hopyard/store.db"), "SELECT count(*) FROM decisions"), 1);
 }
 
 /* ---- a store that is lost -------------------------------------------------------- */

@@ -482,6 +482,8 @@ HY_TEST_WITH(test_changed_trials_are_those_ended_later_or_running, new_project, 
     OK(end_trial(s, run, 7, HY_TRIAL_STOPPED, 0));
     check_changed(s, run, 11, "764");
     check_changed(s, run, 15, "64");
+    OK(end_trial(s, run, 6, HY_TRIAL_PAUSED, 0)); /* neither */
+    check_changed(s, run, 15, "46");
     hy_store_close(s);
 }
 
@@ -515,9 +517,9 @@ HY_TEST_WITH(test_thinned_metrics_keep_the_first_and_the_last, new_project, no_p
     char text[100] = "";
 
     for (int64_t i = 0; i <= 10; i++) {
-        OK(hy_store_metric_add(s, run, &(struct hy_metric_row){1, 1, i, "loss", 1, 5}, &err));
-        OK(hy_store_metric_add(s, run, &(struct hy_metric_row){1, 1, i, "acc", 1, 5}, &err));
-        OK(hy_store_metric_add(s, run, &(struct hy_metric_row){2, 1, i, "other", 1, 5}, &err));
+        OK(hy_store_metric_add(s, run, &(struct hy_metric_row){1, 1, i, "loss", 1, 5, 0}, &err));
+        OK(hy_store_metric_add(s, run, &(struct hy_metric_row){1, 1, i, "acc", 1, 5, 0}, &err));
+        OK(hy_store_metric_add(s, run, &(struct hy_metric_row){2, 1, i, "other", 1, 5, 0}, &err));
     }
     OK(hy_store_metric_names(s, run, 1, take_metric_name, text, &err));
     assert_string_equal(text, "loss acc ");
@@ -683,6 +685,55 @@ HY_TEST_WITH(test_attempts_are_kept_with_their_ends, new_project, no_project)
     hy_store_close(s);
 }
 
+struct events {
+    char text[200];
+};
+
+static int take_event(void *arg, const struct hy_stop_event *e)
+{
+    struct events *all = arg;
+    size_t n = strlen(all->text);
+    const char *kinds = "arde";
+
+    snprintf(all->text + n, sizeof all->text - n, "%c%lld", kinds[e->kind], (long long)e->trial);
+    n = strlen(all->text);
+    if (e->kind == HY_STOP_EVENT_REPORT)
+        snprintf(all->text + n, sizeof all->text - n, "(%lld.%lld=%g) ", (long long)e->attempt, (long long)e->step,
+                 e->value);
+    else if (e->kind == HY_STOP_EVENT_DECISION)
+        snprintf(all->text + n, sizeof all->text - n, "(%d) ", e->decision);
+    else if (e->kind == HY_STOP_EVENT_END)
+        snprintf(all->text + n, sizeof all->text - n, "(%s) ", hy_trial_state_name(e->state));
+    else
+        snprintf(all->text + n, sizeof all->text - n, " ");
+    return e->seq == 9 ? 9 : 0;
+}
+
+HY_TEST_WITH(test_reports_and_decisions_are_replayed_in_the_order_in_which_they_were_made, new_project, no_project)
+{
+    struct hy_metric_row m = {.trial = 2, .attempt = 1, .step = 1, .name = "acc", .value = NAN, .run_seq = 5};
+    struct events all = {0};
+    int64_t run;
+    struct hy_store *s = store_with_run(true, &run);
+
+    OK(add_trial(s, run, 1)); /* asked at 2 */
+    OK(add_trial(s, run, 2)); /* asked at 4 */
+    OK(add_trial(s, run, 3)); /* asked at 6 */
+    OK(hy_store_metric_add(s, run, &m, &err));
+    OK(hy_store_decision_add(s, run, &(struct hy_decision_row){.seq = 8, .trial = 2, .decision = 1}, &err));
+    m = (struct hy_metric_row){.trial = 1, .attempt = 2, .step = -1, .name = "acc", .value = 0.5, .run_seq = 3};
+    OK(hy_store_metric_add(s, run, &m, &err));
+    m.run_seq = 0; /* of another metric */
+    OK(hy_store_metric_add(s, run, &m, &err));
+    OK(end_trial(s, run, 3, HY_TRIAL_PRUNED, NAN)); /* at 7 */
+    OK(hy_store_stop_replay(s, run, take_event, &all, &err));
+    assert_string_equal(all.text, "a1 r1(2.-1=0.5) a2 r2(1.1=nan) a3 e3(pruned) d2(1) ");
+    m.run_seq = 9;
+    OK(hy_store_metric_add(s, run, &m, &err));
+    assert_int_equal(hy_store_stop_replay(s, run, take_event, &all, &err), 9); /* a nonzero result ends it */
+    hy_store_close(s);
+}
+
 static int same_metric(void *arg, const struct hy_metric_row *m)
 {
     const struct hy_metric_row *want = (*(const struct hy_metric_row **)arg)++;
@@ -699,10 +750,10 @@ static int same_metric(void *arg, const struct hy_metric_row *m)
 HY_TEST_WITH(test_metrics_are_kept_in_the_order_they_came, new_project, no_project)
 {
     static const struct hy_metric_row rows[] = {
-        {1, 1, 5, "loss\nnext=\"line\"", NAN, 4},
-        {1, 1, 2, "loss", INFINITY, 4},
-        {1, 2, -1, "\xff", -1e-300, 3},
-        {2, 1, 0, "loss", 0, 1},
+        {1, 1, 5, "loss\nnext=\"line\"", NAN, 4, 0},
+        {1, 1, 2, "loss", INFINITY, 4, 0},
+        {1, 2, -1, "\xff", -1e-300, 3, 0},
+        {2, 1, 0, "loss", 0, 1, 0},
     };
     const struct hy_metric_row *next = rows;
     int64_t run;

@@ -110,7 +110,9 @@ HY_TEST_WITH(test_a_window_has_the_attempts_that_waited_or_ran_in_it, new_projec
 /* Reverts step 8 -> 9. */
 static void make_format_8(void)
 {
-    static const char sql[] = "DROP TABLE usage; ALTER TABLE attempts DROP COLUMN queued;"
+    static const char sql[] = "DROP TABLE decisions; DROP INDEX trials_paused; ALTER TABLE metrics DROP COLUMN run_seq;"
+                              "ALTER TABLE tallies DROP COLUMN pruned; ALTER TABLE tallies DROP COLUMN paused;"
+                              "DROP TABLE usage; ALTER TABLE attempts DROP COLUMN queued;"
                               "ALTER TABLE attempts DROP COLUMN held; ALTER TABLE attempts DROP COLUMN begun;"
                               "ALTER TABLE attempts DROP COLUMN gpus; PRAGMA user_version = 8;";
     char *message = NULL;

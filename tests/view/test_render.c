@@ -142,6 +142,47 @@ HY_TEST(test_the_live_table_shows_running_and_recently_ended_trials)
     hy_live_view_done(&board);
 }
 
+static Hy__Update *update_with_pruned(void)
+{
+    Hy__Update *u = update(1, 1);
+
+    u->pruned = 5;
+    u->paused = 2;
+    free(u->ended[0]->state);
+    u->ended[0]->state = copy("pruned");
+    free(u->running[0]->state);
+    u->running[0]->state = copy("paused");
+    return u;
+}
+
+HY_TEST(test_pruned_trials_have_ended_and_paused_ones_have_not)
+{
+    struct hy_live_view board = {0};
+    hy_cleanup_out struct hy_out out = {0};
+
+    hy_out_init(&out, &ascii80);
+    assert_int_equal(hy_live_view_take(&board, update_with_pruned(), 1000), 0);
+    assert_int_equal(hy_live_view_text(&board, &out, 2000, 0, NULL), 0);
+    assert_non_null(strstr(text_of(&out), "]  17/100  11 done  1 failed  5 pruned  2 paused  1 running\n"));
+    assert_non_null(strstr(text_of(&out), "\n13  paused "));
+    assert_non_null(strstr(text_of(&out), "\n 1  pruned "));
+    hy_live_view_done(&board);
+}
+
+HY_TEST(test_the_last_line_counts_pruned_and_paused_trials_apart)
+{
+    struct hy_run_lines teller = {.begun = true};
+    hy_cleanup_out struct hy_out out = {0};
+    Hy__Update *u = update_with_pruned();
+
+    u->last = true;
+    hy_out_init(&out, &bare);
+    assert_int_equal(hy_run_lines_update(&teller, u, &out), 0);
+    assert_non_null(strstr(text_of(&out), "[1/100] trial 1 pruned  lr=0.01"));
+    assert_non_null(strstr(text_of(&out), "11 done, 1 failed, 5 pruned, 2 paused in "));
+    free_update(u);
+}
+
 static Hy__Update *update_with_tensorboard(const char *address)
 {
     Hy__Update *u = update(1, 1);
@@ -385,6 +426,7 @@ HY_TEST(test_the_exit_status_follows_the_state_of_the_run)
     Hy__Update u = HY__UPDATE__INIT;
 
     u.state = (char *)"done";
+    u.pruned = 1;
     assert_int_equal(hy_exit_status(&u, 0), HY_EXIT_OK);
     u.failed = 1;
     assert_int_equal(hy_exit_status(&u, 0), HY_EXIT_FAILED);
@@ -525,6 +567,28 @@ HY_TEST(test_nested_parameters_are_shown_as_compact_json)
             fail_msg("no %s in:\n%s", cells[i], text_of(&columns));
     assert_non_null(strstr(text_of(&pipe), line));
     hy__trial_view__free_unpacked(t, NULL);
+}
+
+HY_TEST(test_a_parameter_that_some_trials_do_not_have_has_a_column)
+{
+    struct hy_trial_table_options look = {.metric = "accuracy", .titles = true};
+    struct hy_style wide = {.width = 200, .height = 24, .terminal = true};
+    hy_cleanup_out struct hy_out out = {0};
+    Hy__TrialView *adam = trial(1, "done", 0.5, ""), *sgd = trial(2, "done", 0.7, "");
+    const Hy__TrialView *trials[] = {adam, sgd};
+
+    free(adam->params);
+    free(sgd->params);
+    adam->params = copy("{\"opt\": \"adam\"}");
+    sgd->params = copy("{\"opt\": \"sgd\", \"momentum\": 0.9}");
+    hy_out_init(&out, &wide);
+    assert_int_equal(hy_trial_table_render(&out, trials, 2, &look), 0);
+    assert_non_null(strstr(text_of(&out), "momentum"));
+    assert_non_null(strstr(text_of(&out), "adam"));
+    assert_non_null(strstr(text_of(&out), "0.9"));
+    assert_null(strstr(text_of(&out), "?"));
+    hy__trial_view__free_unpacked(adam, NULL);
+    hy__trial_view__free_unpacked(sgd, NULL);
 }
 
 HY_TEST(test_nested_parameters_are_unchanged_in_json)

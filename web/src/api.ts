@@ -33,6 +33,8 @@ export interface Run {
   done: number;
   failed: number;
   stopped: number;
+  pruned: number; // stopped early
+  paused: number;
   best_trial: number | null;
   best_value: number | null;
   notes?: { seq: number; time: number; text: string }[];
@@ -51,7 +53,7 @@ export interface Label {
 
 /** How the hyperparameters of a run are chosen. */
 export interface Search {
-  kind: "grid" | "random" | "evolve" | "paired";
+  kind: "grid" | "random" | "evolve" | "paired" | "tpe" | "cma";
   population: number; // of an evolution: trial n is of generation (n - 1) / population; otherwise 0
   space: Dimension[];
 }
@@ -60,10 +62,14 @@ export interface Dimension {
   name: string;
   kind: "float" | "int" | "category";
   log: boolean; // a logarithmic axis is suitable
-  low: number | null;
+  low: number | null; // null: a category, or no bound
   high: number | null;
+  step: number | null;
+  mean: number | null; // of a normal distribution; null: uniform
+  deviation: number | null;
   choices: string[]; // of a category, the first ones
   choice_count: number;
+  condition: string | null; // where it is not true, the hyperparameter is inactive
 }
 
 export interface Trial {

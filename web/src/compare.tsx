@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { setParams, to, useAddress } from "./address";
-import { getRun, Refused, type Run } from "./api";
+import { type Dimension, getRun, Refused, type Run } from "./api";
 import { arePositive, axis, logAxis, LogChoice, logScale, Plot, useScheme, wholeAxis } from "./chart";
 import { seriesColor } from "./colors";
 import { command, count, duration, kindOf, metric, unitName, value as valueText } from "./format";
@@ -94,12 +94,23 @@ function Chart({ all, name, over, log, children }: ChartProps) {
 
 const CHOICES = 12; // of a list, in a cell
 
+function rangeText(dim: Dimension): string {
+  const isBounded = dim.low !== null || dim.high !== null;
+  const bounds = `${metric(dim.low)} … ${metric(dim.high)}`;
+  const step = dim.step === null ? "" : ` step ${metric(dim.step)}`;
+  if (dim.mean === null) return `${dim.log ? "log " : ""}${bounds}${step}`;
+  return `${dim.log ? "lognormal" : "normal"} (${metric(dim.mean)}, ${metric(dim.deviation)})${isBounded ? ` in ${bounds}` : ""}${step}`;
+}
+
+function choicesText(dim: Dimension): string {
+  const shown = dim.choices.slice(0, CHOICES);
+  return shown.join(", ") + (dim.choice_count > shown.length ? `, … (${count(dim.choice_count)})` : "");
+}
+
 function spaceText(run: Run, name: string): string {
   const dim = run.search?.space.find((d) => d.name === name);
   if (!dim) return "";
-  if (dim.kind !== "category") return `${dim.log ? "log " : ""}${metric(dim.low)} … ${metric(dim.high)}`;
-  const shown = dim.choices.slice(0, CHOICES);
-  return shown.join(", ") + (dim.choice_count > shown.length ? `, … (${count(dim.choice_count)})` : "");
+  return `${dim.kind === "category" ? choicesText(dim) : rangeText(dim)}${dim.condition === null ? "" : ` if ${dim.condition}`}`;
 }
 
 /** What is compared: a title, and the text of each run. */
@@ -160,7 +171,7 @@ function Table({ all, onlyDifferent }: { all: Compared[]; onlyDifferent: boolean
           <tr>
             <th scope="row">Trials</th>
             {all.map(({ run }) => (
-              <td key={run.run}>{count(run.done + run.failed + run.stopped)}</td>
+              <td key={run.run}>{count(run.done + run.failed + run.stopped + run.pruned)}</td>
             ))}
           </tr>
           <tr>

@@ -36,7 +36,7 @@ interface BarProps {
 function ProgressBar({ run, over, total }: BarProps) {
   return (
     <span class="track" role="progressbar" aria-label="Trials that are over" aria-valuemin={0} aria-valuemax={total} aria-valuenow={over}>
-      {(["done", "failed", "stopped"] as const).map(
+      {(["done", "failed", "pruned", "stopped"] as const).map(
         (state) => run[state] > 0 && <span key={state} class={state} style={{ width: `${(100 * run[state]) / Math.max(total, 1)}%` }} />,
       )}
     </span>
@@ -44,7 +44,7 @@ function ProgressBar({ run, over, total }: BarProps) {
 }
 
 export function Progress({ run }: { run: Run }) {
-  const over = run.done + run.failed + run.stopped;
+  const over = run.done + run.failed + run.stopped + run.pruned;
   const total = run.ranks ?? run.total;
   const text = total === null ? count(over) : `${count(over)} / ${count(total)}`;
   return (

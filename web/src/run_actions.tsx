@@ -10,7 +10,7 @@ import { EditRun } from "./labels";
 type Action = "stop" | "resume" | "delete";
 
 const isRunning = (run: Run) => run.state === "running" || run.state === "waiting";
-const trialsOf = (run: Run) => run.running + run.done + run.failed + run.stopped;
+const trialsOf = (run: Run) => run.running + run.done + run.failed + run.stopped + run.pruned + run.paused;
 
 /** Whether trials are left to run, or have failed. */
 function canResume(run: Run): boolean {

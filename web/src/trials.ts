@@ -15,7 +15,7 @@ export interface Column {
   max: number;
 }
 
-const STATES: Record<string, string> = { r: "running", d: "done", f: "failed", s: "stopped" };
+const STATES: Record<string, string> = { r: "running", d: "done", f: "failed", s: "stopped", p: "pruned", w: "paused" };
 const collator = new Intl.Collator("en", { numeric: true });
 
 function extent(numbers: Float64Array): { min: number; max: number } {

@@ -14,7 +14,11 @@ from .._base.errors import Error
 Options = list[tuple[str, str]]
 """Names and values of options of the program, without dashes; the value of a flag is ""."""
 
-_OTHER_NAMES = {"random": "samples", "async": "asynchronous", "num-proc": "np", "max": "metric", "min": "metric"}
+_OTHER_NAMES = {
+    "random": "samples", "async": "asynchronous", "num-proc": "np", "max": "metric", "min": "metric",
+    "stop-min": "stop: min", "stop-max": "stop: max", "stop-pause": "stop: pause", "stop-grace": "stop: grace",
+    "reduction": "stop: reduction", "patience": "stop: steps", "min-delta": "stop: min_delta",
+}  # fmt: skip
 
 
 class Fields(TypedDict, total=False):

@@ -34,7 +34,7 @@ class Trial:
     metrics: dict[str, float]
     """All returned or reported values: the last one of each name."""
     state: str
-    """running, done, failed or stopped."""
+    """running, done, failed, stopped, pruned (stopped early) or paused (it waits for its promotion)."""
     error: str | None = field(repr=False)
     """Why it failed: the traceback, or else a message."""
     message: str | None
@@ -259,7 +259,7 @@ def _trial(t: dict[str, Any], logdir: str) -> Trial:
 # ---- from the store, and from the last event -------------------------------------------------------
 
 PAGE = 10_000  # trials that are read at once
-_STATES = ("done", "failed", "stopped", "running")
+_STATES = ("done", "failed", "pruned", "stopped", "paused", "running")
 
 
 class _Stored:

@@ -11,6 +11,7 @@ from .._base.errors import Error
 from .._base.metrics import DEFAULT_METRIC, is_cost
 from .._spark import session as _session
 from .._spark import supplier as _supplier
+from ..stop import Rule
 from .program import Fields, Options
 
 Project = str | os.PathLike[str] | None
@@ -38,6 +39,8 @@ class Settings(TypedDict, total=False):
     memory: the memory limit of a trial, in bytes or as "4G"; a trial that exceeds it is killed. Default: no limit
     timeout: the time limit of an attempt, in seconds or as "15m"; default: no limit
     retries: how often a failed trial is retried
+    stop: a rule that stops bad trials early, by the values that they report: "median", "asha", or with options
+        hopyard.stop.ASHA(max=27); help(hopyard.stop) describes all of them. Default: no trial is stopped early
     seed: the same seed gives the same trials; default: a random seed
     gpus: GPUs per trial: a whole number, or a share of one GPU such as 0.2; 0 hides them. Default: no GPU is leased,
         none is hidden
@@ -63,6 +66,7 @@ class Settings(TypedDict, total=False):
     memory: Amount
     timeout: Amount
     retries: int
+    stop: str | Rule | None
     seed: int | None
     gpus: int | float | None
     name: str | None
@@ -85,6 +89,7 @@ DEFAULTS: Settings = {
     "memory": None,
     "timeout": None,
     "retries": 0,
+    "stop": None,
     "seed": None,
     "gpus": None,
     "name": None,
@@ -162,6 +167,8 @@ def for_training(given: Settings, what: str, module: str) -> Settings:
     unknown = sorted(set(given) - set(DEFAULTS))
     if unknown:
         raise TypeError(f"{what} got an unexpected keyword argument {', '.join(map(repr, unknown))}; see {module}")
+    if given.get("stop") is not None:
+        raise Error(f"stop= is for the trials of an experiment; {what} ends as a whole")
     direction = "max" if given.get("metric") else ""
     return _limited({**DEFAULTS, "direction": direction, **given})
 
@@ -212,6 +219,7 @@ def options(settings: Settings) -> Options:
         *option("disk-timeout", _duration(settings["disk_timeout"])),
         *option("oversubscribe", settings["oversubscribe"]),
         *option("retries", settings["retries"]),
+        *_stop(settings["stop"]),
         *option("seed", settings["seed"]),
         *option("gpus", settings["gpus"]),
         *option("name", settings["name"]),
@@ -231,6 +239,15 @@ def fields(settings: Settings) -> Fields:
 def application_of(spark: Any) -> str:
     """The id of a SparkSession's application."""
     return str(_session.context_of(spark).applicationId)
+
+
+def _stop(rule: str | Rule | None) -> Options:
+    if rule is None or isinstance(rule, str):
+        return option("stop", rule)
+    if not isinstance(rule, Rule):
+        raise Error(f"stop= takes the name of a rule or an object such as hopyard.stop.ASHA(max=27), not {rule!r}")
+    given = {**rule._options(), "stop-grace": _duration(rule.grace)}
+    return [one for name, value in given.items() for one in option(name, value)]
 
 
 def _duration(time: Amount) -> str | None:

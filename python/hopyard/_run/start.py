@@ -29,7 +29,7 @@ from .settings import (
     parse_direction,
 )
 
-_SEARCHES = {"random": "random_search", "evolve": "differential_evolution"}
+_SEARCHES = {"random": "random_search", "evolve": "differential_evolution", "search": "search"}
 
 # ---- start ------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ def run_function(
     dimensions = space.arguments(values, kind)
     names = list(values)
     _bundle.check(fn, names)
-    if not values and kind in ("random", "evolve"):
+    if not values and kind in _SEARCHES:
         raise Error(f"{_SEARCHES[kind]} needs a space to search, as in {{'learning_rate': hopyard.log(1e-5, 1e-1)}}")
     check_direction(settings)
     bundle = _bundle.make(

@@ -136,7 +136,7 @@ static int add_trial(void *arg, const struct hy_trial_row *t)
     if (t->ended_seq > all->seq)
         all->seq = t->ended_seq;
     hy_cells_integer(&all->number, t->number);
-    hy_out_bytes(&all->states, hy_trial_state_name(t->state), 1);
+    hy_out_bytes(&all->states, t->state == HY_TRIAL_PAUSED ? "w" : hy_trial_state_name(t->state), 1);
     hy_cells_seconds(&all->start, t->started - all->created);
     if (t->has_value)
         hy_cells_number(&all->value, t->value);

@@ -87,7 +87,7 @@ struct output {
 
 static int is_over(void *arg, const struct hy_trial_row *row)
 {
-    *(bool *)arg = row->state != HY_TRIAL_RUNNING;
+    *(bool *)arg = hy_trial_is_over(row->state);
     return 0;
 }
 

@@ -55,24 +55,27 @@ static json_t *json_choices(const struct hy_dim *d)
     return texts;
 }
 
+static json_t *json_number_if(bool is_there, double value)
+{
+    return is_there ? hy_json_number(value) : json_null();
+}
+
 static json_t *json_dim(const struct hy_dim *d)
 {
     static const char *const kinds[] = {[HY_DIM_FLOAT] = "float", [HY_DIM_INT] = "int", [HY_DIM_CATEGORY] = "category"};
-    bool is_range = d->kind != HY_DIM_CATEGORY;
+    bool is_range = d->kind != HY_DIM_CATEGORY, is_open = d->normal && d->log && d->low == 0;
 
-    return json_pack("{s:o,s:s,s:b,s:o,s:o,s:o,s:I}", "name", hy_json_text(d->name), "kind", kinds[d->kind], "log",
-                     hy_dim_is_log(d), "low", is_range ? hy_json_number(d->low) : json_null(), "high",
-                     is_range ? hy_json_number(d->high) : json_null(), "choices", json_choices(d), "choice_count",
-                     (json_int_t)d->choice_count);
+    return json_pack("{s:o,s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:o}", "name", hy_json_text(d->name), "kind",
+                     kinds[d->kind], "log", hy_dim_is_log(d), "low", json_number_if(is_range && !is_open, d->low),
+                     "high", json_number_if(is_range, d->high), "step", json_number_if(d->step > 0, d->step), "mean",
+                     json_number_if(d->normal, d->mean), "deviation", json_number_if(d->normal, d->deviation),
+                     "choices", json_choices(d), "choice_count", (json_int_t)d->choice_count, "condition",
+                     hy_json_text(d->condition));
 }
 
 /* How the run's hyperparameters are chosen; null for a training, and when the spec cannot be read. */
 static json_t *json_search(const Hy__RunSpec *spec)
 {
-    static const char *const kinds[] = {[HY_SEARCH_GRID] = "grid",
-                                        [HY_SEARCH_RANDOM] = "random",
-                                        [HY_SEARCH_EVOLVE] = "evolve",
-                                        [HY_SEARCH_PAIRED] = "paired"};
     struct hy_search_settings settings;
     struct hy_space space = {0};
     json_t *dims = NULL, *o = NULL;
@@ -81,7 +84,7 @@ static json_t *json_search(const Hy__RunSpec *spec)
     if (!spec || spec->ranks)
         return json_null();
     settings = hy_run_settings(spec);
-    if ((size_t)settings.kind >= HY_COUNT(kinds) || hy_run_space(spec, &space, &(struct hy_err){0}) < 0) {
+    if (!hy_search_kind_name(settings.kind) || hy_run_space(spec, &space, &(struct hy_err){0}) < 0) {
         hy_space_done(&space);
         return json_null();
     }
@@ -90,7 +93,7 @@ static json_t *json_search(const Hy__RunSpec *spec)
     for (size_t i = 0; i < space.count && rc == 0; i++)
         rc = hy_json_append(dims, json_dim(&space.dims[i]));
     if (rc == 0)
-        o = json_pack("{s:s,s:i,s:O}", "kind", kinds[settings.kind], "population",
+        o = json_pack("{s:s,s:i,s:O}", "kind", hy_search_kind_name(settings.kind), "population",
                       (int)hy_search_population(&settings, space.count), "space", dims);
     json_decref(dims);
     hy_space_done(&space);

@@ -20,7 +20,7 @@ static int take_trial(void *arg, const struct hy_trial_row *row)
     Hy__TrialView view;
 
     hy_trial_view(row, &view);
-    f->is_over = row->state != HY_TRIAL_RUNNING;
+    f->is_over = hy_trial_is_over(row->state);
     f->dir = hy_strdup(row->dir);
     f->json = hy_json_trial(&view, f->metric);
     return f->dir && f->json ? 0 : -ENOMEM;

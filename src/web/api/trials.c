@@ -56,12 +56,12 @@ static int parse_state(struct hy_exchange *x, struct hy_trial_page *page)
 
     if (!text)
         return 0;
-    for (enum hy_trial_state s = HY_TRIAL_RUNNING; s <= HY_TRIAL_STOPPED; s++)
+    for (enum hy_trial_state s = HY_TRIAL_RUNNING; s <= HY_TRIAL_STATE_LAST; s++)
         if (strcmp(text, hy_trial_state_name(s)) == 0) {
             page->state = s;
             return 0;
         }
-    hy_reply_error(x, 400, "'state' must be running, done, failed or stopped, not '%s'", text);
+    hy_reply_error(x, 400, "'state' must be running, done, failed, stopped, pruned or paused, not '%s'", text);
     return -EINVAL;
 }
 
