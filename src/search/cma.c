@@ -24,21 +24,8 @@
 #include "search/scale.h"
 #include "search/spread.h"
 
-#ifndef SIGMA0
-#define SIGMA0 0.25
-#endif
-#ifndef BOUND_NEAR
-#define BOUND_NEAR 0.5 /* standard deviations */
-#endif
-#ifndef INTS
-#define INTS 1
-#endif
-#ifndef MISS
-#define MISS 0
-#endif
-#ifndef MARGF
-#define MARGF 1.0
-#endif
+#define SIGMA0 0.25     /* of a start */
+#define BOUND_NEAR 0.5  /* standard deviations */
 #define DRAW_STREAM 0x636d612d64726177ULL  /* "cma-draw": keeps its points apart from those of other searches */
 #define START_STREAM 0x636d612d73746172ULL /* "cma-star" */
 #define SIZE_MIN 4
@@ -97,7 +84,7 @@ static void start(struct hy_search *s)
         hy_sobol_point(s->settings.seed ^ START_STREAM, c->starts, c->count, c->x);
     hy_cma_normal_start(&c->normal, size, c->x, SIGMA0);
     hy_cma_choices_start(&c->choices);
-    c->reach = -hy_normal_quantile(MARGF / (fmax(1, (double)c->count) * size));
+    c->reach = -hy_normal_quantile(1 / (fmax(1, (double)c->count) * size));
     c->best = INFINITY;
     c->best_generation = 0;
     c->starts++;
@@ -287,9 +274,9 @@ static int cma_restore(struct hy_search *s, uint64_t number, const struct hy_val
 
 /*
  * The coordinate that a value stands for. Only a real number inside the bounds is one. An
- * integer stands for its part of [0, 1], a bound for all that is beyond it, and an absent value for
- * anything: the coordinate is then the one that is drawn for this trial, or the nearest to it that the value can
- * stand for. This depends on the state, the trial's number and its value only.
+ * integer stands for its part of [0, 1], and a bound for all that is beyond it: the coordinate is then the one that
+ * is drawn for this trial, or the nearest to it that the value can stand for. An absent value is imputed by the mean.
+ * This depends on the state, the trial's number and its value only.
  */
 static double coordinate(const struct hy_search *s, size_t i, double unit)
 {
@@ -298,8 +285,8 @@ static double coordinate(const struct hy_search *s, size_t i, double unit)
     double low = unit, high = unit, mean = c->normal.mean[i], factor = margin_factor(s, i), x;
 
     if (isnan(unit))
-        return MISS ? c->x[i] : mean;
-    if (dim->kind == HY_DIM_INT && INTS)
+        return mean;
+    if (dim->kind == HY_DIM_INT)
         int_part(dim, hy_dim_at(dim, unit).number, &low, &high);
     else if (unit <= 0)
         low = -INFINITY;

@@ -10,13 +10,8 @@
 #include "search/portable_math.h"
 #include "search/scale.h"
 
-#ifndef CRATE
-#define CRATE 0.25
-#endif
-#define RATE CRATE   /* how far a generation moves the shares */
-#ifndef COMMON
+#define RATE 0.25   /* how far a generation moves the shares */
 #define COMMON 0.73 /* of all points have no choice that the margin alone would give them */
-#endif
 
 int hy_cma_choices_init(struct hy_cma_choices *c, const struct hy_space *space)
 {

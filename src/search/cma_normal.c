@@ -173,14 +173,11 @@ void hy_cma_normal_add(struct hy_cma_normal *d, uint32_t rank, bool failed, cons
         add_outer(d->sum, d->count, w * (double)d->count / square, d->y);
 }
 
-#ifndef KAP
-#define KAP 1
-#endif
 /* The step of the mean, which may leave the unit cube by one standard deviation: then most points are at the bound. */
 static void limit_step(struct hy_cma_normal *d)
 {
     for (size_t i = 0; i < d->count; i++) {
-        double beyond = KAP * hy_cma_normal_deviation(d, i), mean = d->mean[i] + d->sigma * d->step[i] / d->weights;
+        double beyond = hy_cma_normal_deviation(d, i), mean = d->mean[i] + d->sigma * d->step[i] / d->weights;
 
         d->step[i] = (fmin(1 + beyond, fmax(-beyond, mean)) - d->mean[i]) / d->sigma;
     }
