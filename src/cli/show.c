@@ -119,6 +119,20 @@ static void ranks_words(struct hy_out *out, const struct hy_run_row *row, const 
     hy_out_str(out, "  ");
 }
 
+/* "random 50  ", "evolve, population 10, generations 10  ", "tpe 100  " */
+static void kind_words(struct hy_out *out, const Hy__RunSpec *spec)
+{
+    struct hy_search_settings settings = hy_run_settings(spec);
+    const char *name = hy_search_kind_name(settings.kind);
+
+    hy_out_str(out, name ? name : "unknown");
+    if (settings.kind == HY_SEARCH_EVOLVE && !settings.samples)
+        hy_outf(out, ", population %u, generations %u", settings.population, settings.generations);
+    else if (!hy_run_takes_lists(spec))
+        hy_outf(out, " %llu", (unsigned long long)settings.samples);
+    hy_outf(out, "%s  ", settings.asynchronous ? ", async" : "");
+}
+
 /* "random 50  lr=log:1e-5..1e-1  layers=1..4  max accuracy  seed 7" */
 static void search_fact(struct showing *s)
 {
@@ -129,15 +143,12 @@ static void search_fact(struct showing *s)
     label(out, is_cluster(spec) ? "cluster" : row->ranks ? "training" : "search");
     if (row->ranks)
         ranks_words(out, row, spec);
-    else if (spec && spec->kind == HY__RUN_SPEC__KIND__RANDOM)
-        hy_outf(out, "random %llu  ", (unsigned long long)spec->samples);
-    else if (spec && spec->kind == HY__RUN_SPEC__KIND__EVOLVE)
-        hy_outf(out, "evolve, population %u, generations %u%s  ", spec->population, spec->generations,
-                spec->asynchronous ? ", async" : "");
     else if (spec && spec->n_dims)
-        hy_out_str(out, spec->kind == HY__RUN_SPEC__KIND__PAIRED ? "paired  " : "grid  ");
+        kind_words(out, spec);
     for (size_t i = 0; spec && !row->ranks && i < spec->n_dims; i++)
         dim_words(out, spec->dims[i]->text);
+    for (size_t i = 0; spec && i < spec->n_constraints; i++)
+        dim_words(out, spec->constraints[i]);
     if (row->metric) {
         hy_out_str(out, row->maximize ? "max " : "min ");
         hy_out_value(out, row->metric);

@@ -25,7 +25,8 @@ struct hy_search_choice hy_search_choose(const struct hy_space *space, uint64_t 
     size_t unordered = count_unordered(space);
     bool many = trials == 0 || trials >= MANY_PER_DIM * (uint64_t)space->count;
     bool evolves = many && unordered * 2 <= space->count;
-    struct hy_search_choice c = {.kind = evolves ? HY_SEARCH_EVOLVE : HY_SEARCH_TPE, .asynchronous = parallel != 1};
+    struct hy_search_choice c = {.kind = evolves ? HY_SEARCH_EVOLVE : HY_SEARCH_TPE,
+                                 .asynchronous = evolves && parallel != 1};
     char budget[40] = "an unlimited number of";
 
     if (trials)
