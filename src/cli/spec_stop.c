@@ -146,7 +146,7 @@ static int check_rule_is_given(const struct hy_args *args, struct hy_err *err)
 int hy_spec_stop(const struct hy_args *args, Hy__RunSpec *spec, struct hy_err *err)
 {
     const char *text = hy_args_get(args, "stop");
-    Hy__StopRule__Kind kind;
+    Hy__StopRule__Kind kind = HY__STOP_RULE__KIND__NONE;
     int rc;
 
     if (!text)
