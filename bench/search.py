@@ -7,6 +7,8 @@ Mann-Whitney test at 5%, and a 95th percentile over the seeds (the worst 5%) not
 
     .venv/bin/python bench/search.py [--seeds N] [--first SEED]      (needs numpy and scipy)
 
+The same for TPE and CMA-ES, whose verdicts do not change the exit status.
+
 A table on standard output, bench/results/search.json for programs. Exit status 1 if a verdict of the
 synchronous or the asynchronous form is "worse".
 """
@@ -31,7 +33,7 @@ from scipy.optimize import differential_evolution
 from scipy.stats import mannwhitneyu
 
 import hopyard
-from hopyard.search import Evolution, Random
+from hopyard.search import CMA, TPE, Evolution, Random
 
 PER_DIMENSION = 50
 PARALLEL = 4
@@ -149,6 +151,8 @@ METHODS = {
     "asynchronous": functools.partial(
         by_asking, functools.partial(Evolution, asynchronous=True), parallel=PARALLEL
     ),
+    "TPE": functools.partial(by_asking, TPE),
+    "CMA-ES": functools.partial(by_asking, CMA),
     "scipy": by_scipy,
     "random": functools.partial(by_asking, Random),
 }
@@ -201,6 +205,8 @@ def main():
     print(f"hopyard {hopyard.__version__}, SciPy {scipy.__version__} (differential_evolution, NP = 2D).")
     table("Evolution, default settings", "hopyard", results)
     table(f"The same, asynchronous, {PARALLEL} trials at a time answered by chance", "asynchronous", results)
+    table("TPE", "TPE", results)
+    table("CMA-ES", "CMA-ES", results)
     print(
         f"\n{time.monotonic() - begun:.0f} s; p(worse): one-sided Mann-Whitney; worse: p < 0.05 or a higher p95."
     )

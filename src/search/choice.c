@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which search suits a space and a number of trials. The rules follow from the tables of docs/search.md: with many
- * trials for each dimension, evolution of numbers is ahead of the others; TPE needs fewer, and models categories and
- * conditions.
+ * trials for each dimension, CMA-ES is ahead of the others on real numbers, except where there are one or two; TPE
+ * needs fewer trials, and models categories and conditions.
  */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "search/search.h"
 
-#define MANY_PER_DIM 20 /* trials for each dimension from which evolution is ahead */
+#define MANY_PER_DIM 20 /* trials for each dimension */
+#define DIMS_MIN 3      /* for CMA-ES */
 
 static size_t count_unordered(const struct hy_space *space)
 {
@@ -24,9 +25,9 @@ struct hy_search_choice hy_search_choose(const struct hy_space *space, uint64_t 
 {
     size_t unordered = count_unordered(space);
     bool many = trials == 0 || trials >= MANY_PER_DIM * (uint64_t)space->count;
-    bool evolves = many && unordered * 2 <= space->count;
-    struct hy_search_choice c = {.kind = evolves ? HY_SEARCH_EVOLVE : HY_SEARCH_TPE,
-                                 .asynchronous = evolves && parallel != 1};
+    bool adapts = many && unordered == 0 && space->count >= DIMS_MIN;
+    struct hy_search_choice c = {.kind = adapts ? HY_SEARCH_CMA : HY_SEARCH_TPE,
+                                 .asynchronous = adapts && parallel != 1};
     char budget[40] = "an unlimited number of";
 
     if (trials)

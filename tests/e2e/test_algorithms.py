@@ -24,8 +24,11 @@ def test_auto_names_the_algorithm_that_it_has_chosen(yard: Yard) -> None:
     text = yard.run("show", 1).stdout
     assert "chose the algorithm tpe for 3 hyperparameters (2 categorical or conditional) and 10 trials" in text
     assert "search    tpe 10  x=-5.0..5.0" in text
-    yard.run("run", "--algorithm", "auto", "--trials", 60, "--parallel", 2, "--space", "x=-5.0..5.0", *BOWL)
-    assert "search    evolve 60, async" in yard.run("show", 2).stdout
+    numbers = [word for name in "xyz" for word in ("--space", f"{name}=-5.0..5.0")]
+    yard.run("run", "--algorithm", "auto", "--trials", 60, "--parallel", 2, *numbers, *BOWL)
+    assert "search    cma 60, async" in yard.run("show", 2).stdout
+    yard.run("run", "--algorithm", "auto", "--trials", 59, "--parallel", 2, *numbers, *BOWL)
+    assert "search    tpe 59  " in yard.run("show", 3).stdout
 
 
 @pytest.mark.parametrize("algorithm", ["tpe", "cma"])
