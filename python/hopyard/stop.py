@@ -91,7 +91,7 @@ class Halving(Rule):
 
     max: the steps of a complete trial
     min: the first of these steps; default: 1
-    reduction: one of so many trials continues; default: 3
+    reduction: 1/reduction of the trials continue; default: 3
     """
 
     max: int

@@ -3,7 +3,7 @@
  * Resuming a run. All asks and tells of the search are repeated in the same
  * order, which restores its state. Trials that had not ended run again; so do
  * failed ones, unless the search has used their failure (those that learn do). Trials
- * that were told to end early are pruned or paused, as they would have been. All
+ * with a decision to end early are pruned or paused, as they would have been. All
  * ranks of a training run again together.
  *
  * The charges of a trial's attempts (failures, agents that died) are kept, so
@@ -187,7 +187,7 @@ static int reset_charges(struct replay *r)
     return rc;
 }
 
-/* Trials that were told to end early, or were paused. */
+/* Trials with a decision to end early, or to pause. */
 static void settle_all(struct driver *d)
 {
     struct trial *t;

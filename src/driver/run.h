@@ -502,9 +502,9 @@ void hy_early_stop_end(struct driver *d, const struct trial *t);
 int64_t hy_early_stop_place(struct driver *d, const struct trial *t, const char *metric);
 /* The trial has reported a value of the run's metric; step -1: none given. */
 void hy_early_stop_report(struct driver *d, struct trial *t, int64_t step, double value);
-/* It was told to end, and has ended, other than by itself. */
+/* It has a decision to end early, and has not ended by itself. */
 bool hy_early_stop_has_ended(const struct trial *t, const Hy__Ended *e);
-/* The attempt of a trial that was told to end is over: prunes or pauses it. */
+/* The attempt of a trial with such a decision is over: prunes or pauses it. */
 void hy_early_stop_attempt_over(struct driver *d, struct trial *t);
 /* There is room: true if a paused trial is queued. */
 bool hy_early_stop_promote(struct driver *d);

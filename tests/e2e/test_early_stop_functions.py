@@ -105,8 +105,6 @@ def test_the_callback_for_keras_ends_the_training(yard: Yard, lab: Lab) -> None:
 
 @pytest.mark.slow
 def test_keras_ends_the_training_of_a_pruned_trial(yard: Yard, lab: Lab) -> None:  # noqa: F811
-    pytest.importorskip("keras")
-    pytest.importorskip("tensorflow")
     out = lab.evaluate("""
     import hopyard.keras
 
