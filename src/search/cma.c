@@ -190,11 +190,19 @@ static void draw(const struct hy_search *s, uint64_t number)
     hy_cma_normal_at(&c->normal, c->z, c->x);
 }
 
+/* Half way between two values. */
+static double border(const struct hy_dim *dim, double a, double b)
+{
+    return (hy_dim_unit(dim, (struct hy_value){a}) + hy_dim_unit(dim, (struct hy_value){b})) / 2;
+}
+
 /* The part of [0, 1] that is an integer; the first and the last one have no end. */
 static void int_part(const struct hy_dim *dim, double value, double *ret_low, double *ret_high)
 {
-    *ret_low = value > dim->low ? hy_dim_unit(dim, (struct hy_value){value - 0.5}) : -INFINITY;
-    *ret_high = value < dim->high ? hy_dim_unit(dim, (struct hy_value){value + 0.5}) : INFINITY;
+    double step = dim->step > 0 ? dim->step : 1;
+
+    *ret_low = value > dim->low ? border(dim, value - step, value) : -INFINITY;
+    *ret_high = value < dim->high ? border(dim, value, value + step) : INFINITY;
 }
 
 /*

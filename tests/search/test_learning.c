@@ -209,6 +209,27 @@ HY_TEST(test_constraints_hold_for_every_trial)
     }
 }
 
+HY_TEST(test_cma_still_tries_other_integers_when_it_has_converged)
+{
+    struct hy_space space = SPACE("n=1..9", "x=-5.0..5.0", "y=-5.0..5.0");
+    struct hy_search_settings settings = settings_of(HY_SEARCH_CMA, 1);
+    struct hy_search *s;
+    int others = 0;
+
+    settings.asynchronous = true;
+    s = search_take(&space, settings);
+    for (int i = 0; i < 400; i++) {
+        struct hy_value v[3];
+        uint64_t number = ask(s, v);
+        double n = v[0].number - 5;
+
+        others += i >= 200 && n != 0;
+        assert_int_equal(hy_search_tell(s, number, n * n + v[1].number * v[1].number + v[2].number * v[2].number), 0);
+    }
+    assert_in_range(others, 2, 100);
+    hy_search_free(s);
+}
+
 struct scene {
     enum hy_search_kind kind;
     const struct hy_space *space;
